@@ -242,11 +242,10 @@ def profile(event: Event) -> list[tuple[float, float]]:
     )
     if math.isfinite(pure):
         points.append((pure, 0.0))
-    grid = _PROFILE_GRID
-    if math.isinf(mu_squared) and math.isfinite(total):  # else the exact curve is below it
-        points += [(float(epsilon), conversions.zcdp_delta(total, epsilon)) for epsilon in grid]
-    if math.isfinite(mu_squared) and mu_squared:
-        points += gaussian_profile(math.sqrt(mu_squared))
+    grid, exact_to = _PROFILE_GRID, -math.inf
+    if math.isfinite(mu_squared):
+        points += gaussian_profile(math.sqrt(mu_squared)) if mu_squared else []
+        exact_to = math.inf
     composed = composition(event)
     if composed is not None and composed.blocks:
         reach = min(conversions.zcdp_epsilon(total, _PROFILE_DELTA), _PROFILE_TO)
@@ -256,6 +255,10 @@ def profile(event: Event) -> list[tuple[float, float]]:
             at = curve.first + curve.width * np.arange(len(curve.deltas))
             nonnegative = at >= 0
             points += zip(at[nonnegative].tolist(), curve.deltas[nonnegative].tolist(), strict=True)
+            exact_to = float(at[-1])
+    if math.isfinite(total):  # where no exact curve is below it
+        beyond = grid[grid > exact_to].tolist()
+        points += [(epsilon, conversions.zcdp_delta(total, epsilon)) for epsilon in beyond]
     parts, losses = sampled_parts(event)
     if parts:
         from privsyn.dp.loss_distribution import sampled_gaussian_profile  # late: loads scipy

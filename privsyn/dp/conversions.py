@@ -70,22 +70,8 @@ def best_epsilon(curve: Callable[[float], float], delta: float) -> float:
     lowest = bisect_left(
         range(len(grid) - 1), True, key=lambda place: known(grid[place]) <= known(grid[place + 1])
     )
-    best = known(grid[lowest])
     low, high = grid[max(lowest - 1, 0)], grid[min(lowest + 1, len(grid) - 1)]
-    ratio = (math.sqrt(5) - 1) / 2
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    at_left, at_right = at(left), at(right)
-    for _ in range(30):
-        best = min(best, at_left, at_right)
-        if at_left < at_right:
-            high, right, at_right = right, left, at_left
-            left = high - ratio * (high - low)
-            at_left = at(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + ratio * (high - low)
-            at_right = at(right)
-    return best
+    return min(known(grid[lowest]), golden_section(at, low, high, steps=30)[1])
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -225,12 +211,7 @@ def covering_mu(
 
     def least(at: NDArray[np.intp], bare: float, read: float) -> tuple[float, float]:
         """By bisection a mu too small for some of the cells, and one that covers them."""
-        below, above = max(low, bare), high
-        while above - below > read * above:
-            middle = (below + above) / 2
-            fits = bool(covers(middle, at).all())
-            below, above = (below, middle) if fits else (middle, above)
-        return below, above
+        return bisected(lambda mu: bool(covers(mu, at).all()), max(low, bare), high, read)
 
     cells = np.arange(len(left))
     # Some cells say what mu is too small. Few of the others ask for more, and they alone decide.
@@ -312,13 +293,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     # Rounding may lift the exact curve above the zCDP bound; that bound is valid, too.
     if gaussian_delta(mu, high) > target:
         return high
-    low = 0.0
-    for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        low, high = (low, middle) if gaussian_delta(mu, middle) <= target else (middle, high)
-    return high
+    return bisected(lambda epsilon: gaussian_delta(mu, epsilon) <= target, 0.0, high)[1]
 
 
 LATTICE_SLACK = 2.0**-22
@@ -418,12 +393,45 @@ def _epsilon(loss: float, u: float, log_inverse_delta: float) -> float:
     return max(0.0, loss + shrink + rest + ROUNDING * size)
 
 
-def _root(increasing: Callable[[float], float], low: float, high: float) -> float:
-    """Upper end of the sign change of an increasing function, by bisection to the last digit."""
+def bisected(
+    above: Callable[[float], bool], low: float, high: float, read: float = 0.0
+) -> tuple[float, float]:
+    """The numbers on both sides of where ``above``, false at ``low``, becomes true; by bisection.
+
+    Args:
+        above: Whether a number is above the place that is looked for.
+        low: Below it.
+        high: Above it.
+        read: Distance of the two at which it ends, relative to the second; 0: to the last digit.
+    """
     for _ in range(200):
         middle = (low + high) / 2
-        if middle in (low, high):
+        if high - low <= read * high or middle in (low, high):
             break
-        low, high = (low, middle) if increasing(middle) > 0 else (middle, high)
-    # The upper end of the bracket: the lower one does not reach the target.
-    return high
+        low, high = (low, middle) if above(middle) else (middle, high)
+    return low, high
+
+
+def _root(increasing: Callable[[float], float], low: float, high: float) -> float:
+    # The upper end: the lower one does not reach the target.
+    return bisected(lambda value: increasing(value) > 0, low, high)[1]
+
+
+def golden_section(
+    valley: Callable[[float], float], low: float, high: float, steps: int
+) -> tuple[float, float]:
+    """A place near the least value of a quasi-convex function, and the least that was seen."""
+    ratio, least = (math.sqrt(5) - 1) / 2, math.inf
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = valley(left), valley(right)
+    for _ in range(steps):
+        least = min(least, at_left, at_right)
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = valley(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = valley(right)
+    return (low + high) / 2, least

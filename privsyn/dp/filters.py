@@ -186,15 +186,12 @@ def pure_loss(event: Event) -> float:
 def gaussian_budget(epsilon: float, delta: float) -> float:
     """Total squared mu an account may spend at (epsilon, delta), rounded down [B16]."""
     _check_cap(epsilon, delta)
-    # Bisection up to neighboring floats; ``low`` always fits, so the result is rounded down.
-    low, high = 0.0, 2 * max(epsilon, 1.0) * 4
-    for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        fits = conversions.gaussian_epsilon(math.sqrt(middle), delta) <= epsilon
-        low, high = (middle, high) if fits else (low, middle)
-    return low
+
+    def above(squared: float) -> bool:
+        return conversions.gaussian_epsilon(math.sqrt(squared), delta) > epsilon
+
+    # Of the two the one that fits, so the result is rounded down.
+    return conversions.bisected(above, 0.0, 2 * max(epsilon, 1.0) * 4)[0]
 
 
 def _check_cap(epsilon: float, delta: float) -> None:

@@ -22,7 +22,7 @@ from scipy.special import ndtr, ndtri
 
 from privsyn.dp import random_allocation
 from privsyn.dp.bounded_range import before_response
-from privsyn.dp.conversions import LATTICE_SLACK, ROUNDING
+from privsyn.dp.conversions import LATTICE_SLACK, ROUNDING, golden_section
 from privsyn.dp.conversions import covering_mu as covering_gaussian
 from privsyn.dp.event_tree import Allocation, Part, PureSteps
 
@@ -99,31 +99,16 @@ def sampled_gaussian_profile(
     points: list[tuple[float, float]] = []
     at = np.append(0.0, np.geomspace(1e-3, _PROFILE_TO, _PROFILE_POINTS))
     for delta in _PROFILED:
-        worst = np.zeros(len(at))
-        for removed in (True, False):
-            side = _side(parts, delta, removed, pure)
-            if side is None:
-                return ()
-            best = _tilt(side.steps, side.width, math.log(delta))
-            # If the largest loss is small, the best tilt is steep and useless for small losses.
-            least = np.ones(len(at))
-            for tilt in {best, min(best, _GENTLE)}:
-                losses, deltas, _ = _tilted_deltas(side, tilt, 0.0)
-                # The grid point below: delta decreases, so its delta is an upper bound.
-                index = np.searchsorted(losses, at, side="right") - 1
-                falling = np.minimum.accumulate(deltas)
-                least = np.minimum(least, np.where(index >= 0, falling[np.maximum(index, 0)], 1.0))
-            worst = np.maximum(worst, least)
-        slack = len(parts) * LATTICE_SLACK
-        epsilons = at + slack + ROUNDING * (1 + at)
-        charged = np.minimum(worst / ((1 - _ASIDE) * (1 - _READ)), 1.0)
-        points += zip(epsilons.tolist(), charged.tolist(), strict=True)
+        bounds = _both_sides(parts, delta, [delta], pure, reach=0.0)
+        if bounds is None:
+            return ()
+        epsilons, deltas = at + ROUNDING * (1 + at), np.minimum(bounds(at), 1.0)
+        points += zip(epsilons.tolist(), deltas.tolist(), strict=True)
     return tuple(points)
 
 
 _PROFILED = (0.1, 1e-3)
 _PROFILE_TO, _PROFILE_POINTS = 40.0, 400
-_GENTLE = 4.0
 
 
 @lru_cache(maxsize=256)
@@ -143,17 +128,9 @@ def covering_mu(parts: tuple[Part, ...], failure: float) -> float:
     """
     if not _LEAST_FAILURE <= failure < 1:
         return math.inf
-    sides = [_side(parts, failure, removed, (), _COVERED) for removed in (True, False)]
-    curves = [_curves(side, failure) for side in sides if side is not None]
-    if len(curves) < len(sides):
+    deltas = _both_sides(parts, failure, np.geomspace(0.2, failure / 2, _COVER_TILTS).tolist())
+    if deltas is None:
         return math.inf
-    slack = len(parts) * LATTICE_SLACK
-
-    def deltas(at: NDArray[np.float64]) -> NDArray[np.float64]:
-        both = [np.minimum.reduce([one.at(at - slack) for one in side]) for side in curves]
-        charged: NDArray[np.float64] = np.maximum(*both) / ((1 - _ASIDE) * (1 - _READ))
-        return charged
-
     # Beyond ``last`` delta is below ``failure``: nothing has to be compared.
     far = np.linspace(0.0, _COVER_TO, _COVER_POINTS)
     beyond = np.flatnonzero(deltas(far) <= failure)
@@ -173,6 +150,31 @@ _LEAST_FAILURE, _COVER_TO = 2.0**-100, 48.0
 _COVER_POINTS, _COVER_CELLS, _LARGEST_MU = 4801, 1500, 40.0
 _COVER_TILTS = 12
 _GENTLE_TILTS = 4.0, 32.0
+
+
+def _both_sides(
+    parts: Sequence[Part],
+    delta: float,
+    near: Sequence[float],
+    pure: Sequence[float] = (),
+    reach: float = math.inf,
+) -> Callable[[NDArray[np.float64]], NDArray[np.float64]] | None:
+    """Upper bounds of delta at any epsilons, whatever the sampler adds; None beyond any grid.
+
+    Close to the truth where delta is about one of those that are ``near``.
+    """
+    sides = [_side(parts, delta, removed, pure, _COVERED) for removed in (True, False)]
+    curves = [_curves(side, near, reach) for side in sides if side is not None]
+    if len(curves) < len(sides):
+        return None
+    slack = len(parts) * LATTICE_SLACK
+
+    def bounds(at: NDArray[np.float64]) -> NDArray[np.float64]:
+        both = [np.minimum.reduce([one.at(at - slack) for one in side]) for side in curves]
+        charged: NDArray[np.float64] = np.maximum(*both) / ((1 - _ASIDE) * (1 - _READ))
+        return charged
+
+    return bounds
 
 
 @dataclass(frozen=True)
@@ -197,17 +199,14 @@ class _Curve:
         return bounds
 
 
-def _curves(side: _Side, failure: float) -> list[_Curve]:
-    """Curves of a direction, each close to the truth near one delta from .2 to ``failure`` / 2."""
-    tilts = [
-        (delta, _tilt(side.steps, side.width, math.log(delta)))
-        for delta in np.geomspace(0.2, failure / 2, _COVER_TILTS).tolist()
-    ]
+def _curves(side: _Side, near: Sequence[float], reach: float) -> list[_Curve]:
+    """Curves of a direction, each close to the truth near one delta; see ``_tilted_deltas``."""
+    tilts = [(delta, _tilt(side.steps, side.width, math.log(delta))) for delta in near]
     # If the largest loss is small, the best tilts are steep and useless for small losses.
     tilts += [(tilts[0][0], gentle) for gentle in _GENTLE_TILTS if gentle < tilts[0][1]]
     curves = []
     for delta, tilt in tilts:
-        losses, deltas, _ = _tilted_deltas(replace(side, delta=delta), tilt, math.inf)
+        losses, deltas, _ = _tilted_deltas(replace(side, delta=delta), tilt, reach)
         # The truth decreases, so the running minimum is still an upper bound.
         curves.append(_Curve(losses, np.minimum.accumulate(np.minimum(deltas, 1.0))))
     return curves
@@ -513,7 +512,8 @@ def _tilt(steps: Sequence[_Step], width: float, log_delta: float) -> float:
         tilt = math.exp(log_tilt)
         return (_moment(steps, width, tilt) - log_delta) / tilt
 
-    return math.exp(_lowest(epsilon, *_TILT_RANGE))
+    # Every tilt gives a valid bound.
+    return math.exp(golden_section(epsilon, *_TILT_RANGE, steps=24)[0])
 
 
 def _saddle(steps: Sequence[_Step], width: float, epsilon: float) -> float:
@@ -523,24 +523,7 @@ def _saddle(steps: Sequence[_Step], width: float, epsilon: float) -> float:
         tilt = math.exp(log_tilt)
         return _moment(steps, width, tilt) - tilt * epsilon
 
-    return math.exp(_lowest(log_delta, *_TILT_RANGE))
-
-
-def _lowest(valley: Callable[[float], float], low: float, high: float) -> float:
-    """A point near the minimum of a quasi-convex function; every point gives a valid bound."""
-    ratio = (math.sqrt(5) - 1) / 2
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    at_left, at_right = valley(left), valley(right)
-    for _ in range(24):
-        if at_left < at_right:
-            high, right, at_right = right, left, at_left
-            left = high - ratio * (high - low)
-            at_left = valley(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + ratio * (high - low)
-            at_right = valley(right)
-    return (low + high) / 2
+    return math.exp(golden_section(log_delta, *_TILT_RANGE, steps=24)[0])
 
 
 def _tilted_mass(step: _Step, width: float, tilt: float) -> NDArray[np.float64]:

@@ -42,7 +42,25 @@ _LEAST_SIGMA, _MOST_STEPS, _MOST_NUMBERS = 2.0**36, 2**16, 2**28
 
 
 @dataclass(frozen=True)
-class ExponentialMechanism:
+class _Scaled:
+    """A sensitivity and a scale, both in lattice steps."""
+
+    sensitivity: int
+    scale: float
+
+    def __post_init__(self) -> None:
+        if type(self.sensitivity) is not int or not 0 <= self.sensitivity < 2**62:
+            raise ValueError(
+                f"sensitivity={self.sensitivity!r} must be a whole number in [0, 2^62)"
+            )
+        _check_positive("scale", self.scale)
+
+    @property
+    def _ratio(self) -> Fraction:
+        return Fraction(self.sensitivity) / Fraction(self.scale)
+
+
+class ExponentialMechanism(_Scaled):
     """One index with probability proportional to exp(score / scale).
 
     Guarantee: between neighbors, the log probabilities of all indices change by amounts in one
@@ -55,18 +73,11 @@ class ExponentialMechanism:
         scale: Temperature, in lattice steps.
     """
 
-    sensitivity: int
-    scale: float
-
-    def __post_init__(self) -> None:
-        _check_steps(self.sensitivity)
-        _check_positive("scale", self.scale)
-
     @property
     def event(self) -> events.BoundedRange:
         """Price of one draw."""
         # 2 sensitivity / scale: the chosen score may rise while all others fall [B4].
-        return events.BoundedRange(range=_up(2 * Fraction(self.sensitivity) / Fraction(self.scale)))
+        return events.BoundedRange(range=_up(2 * self._ratio))
 
     def draw(self, scores: NDArray[np.int64], noise: NoiseSource) -> int:
         """Draw one index.
@@ -81,8 +92,7 @@ class ExponentialMechanism:
         return noise.noisy_max(scores, float(self.scale), self.sensitivity)
 
 
-@dataclass(frozen=True)
-class AboveThreshold:
+class AboveThreshold(_Scaled):
     """Find the first query of a stream that is at or above a threshold: one round.
 
     Guarantee: pure loss 2 sensitivity / scale for one noisy threshold and all queries up to and
@@ -95,17 +105,10 @@ class AboveThreshold:
         scale: Scale of the threshold's noise, in lattice steps; queries get twice that.
     """
 
-    sensitivity: int
-    scale: float
-
-    def __post_init__(self) -> None:
-        _check_steps(self.sensitivity)
-        _check_positive("scale", self.scale)
-
     @property
     def event(self) -> events.Pure:
         """Price of one round."""
-        return events.Pure(epsilon=_up(2 * Fraction(self.sensitivity) / Fraction(self.scale)))
+        return events.Pure(epsilon=_up(2 * self._ratio))
 
     def threshold(self, theta: int, noise: NoiseSource) -> int:
         """The noisy threshold of a round."""
@@ -119,8 +122,7 @@ class AboveThreshold:
         return bool(noisy >= threshold)
 
 
-@dataclass(frozen=True)
-class Laplace:
+class Laplace(_Scaled):
     """A vector plus discrete Laplace noise.
 
     Guarantee: pure loss sensitivity / scale.
@@ -130,17 +132,10 @@ class Laplace:
         scale: Scale of the noise, lattice steps.
     """
 
-    sensitivity: int
-    scale: float
-
-    def __post_init__(self) -> None:
-        _check_steps(self.sensitivity)
-        _check_positive("scale", self.scale)
-
     @property
     def event(self) -> events.Pure:
         """Price of one draw."""
-        return events.Pure(epsilon=_up(Fraction(self.sensitivity) / Fraction(self.scale)))
+        return events.Pure(epsilon=_up(self._ratio))
 
     def draw(self, values: NDArray[np.int64], noise: NoiseSource) -> NDArray[np.int64]:
         """Add noise to every entry; TypeError unless int64."""
@@ -282,11 +277,6 @@ def _up(exact: Fraction) -> float:
 def _down(exact: Fraction) -> float:
     value = float(exact)
     return value if Fraction(value) <= exact else math.nextafter(value, 0.0)
-
-
-def _check_steps(sensitivity: object) -> None:
-    if type(sensitivity) is not int or not 0 <= sensitivity < 2**62:
-        raise ValueError(f"sensitivity={sensitivity!r} must be a whole number in [0, 2^62)")
 
 
 def _check_positive(name: str, value: float) -> None:

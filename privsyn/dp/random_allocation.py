@@ -208,12 +208,8 @@ def epsilon(
         return high
     if fits(0.0):
         return 0.0
-    low = 0.0
-    # ``high`` always fits, so the result is an upper bound after any number of steps.
-    while high - low > _READ * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    # What is above fits, so it is an upper bound after any number of steps.
+    return conversions.bisected(fits, 0.0, high, _READ)[1]
 
 
 _READ = 1e-9
@@ -231,12 +227,11 @@ def largest_mu(
     By default it uses a coarse grid: a start for a search, not its result. Rounded down by up to
     ``tolerance`` of it.
     """
-    low, high = 0.0, LARGEST_MU
-    while high - low > tolerance * high:
-        middle = (low + high) / 2
-        fits = epsilon(middle, places, delta, points=points) <= target
-        low, high = (middle, high) if fits else (low, middle)
-    return low
+
+    def above(mu: float) -> bool:
+        return epsilon(mu, places, delta, points=points) > target
+
+    return conversions.bisected(above, 0.0, LARGEST_MU, tolerance)[0]
 
 
 @lru_cache(maxsize=256)
