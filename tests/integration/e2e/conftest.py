@@ -21,6 +21,7 @@ from privsyn.methods.base import Backends
 from privsyn.release.signature import new
 from tests import preloaded
 from tests.integration.e2e.small_project import (
+    BESIDE,
     CANARY,
     DRIVERS,
     EMBEDDED,
@@ -75,11 +76,13 @@ def driven(
         root / "base",
         methods={method: METHODS[method] | EMBEDDED.get(method, {})}
         | ({"distill": STUDENT} if teaches(method) else {}),
-        dataset={"holdout": 0.4},
+        dataset={"holdout": 0.4, "columns": BESIDE.get(method, {})},
         evaluate={"paid": {"epsilon": 0.5}},
         signing={"key": str(root / "keys" / "signing.pem"), "required": True},
     )
-    base.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(160, 80)])
+    # A rare value of a column is searched for as well as words of a text.
+    beside = {"age": 31, "channel": CANARY, "visited": "2024-05-17"}
+    base.write([row | {"text": f"{row['text']} {CANARY}", **beside} for row in rows(160, 80)])
     base.cli("stage", "plan", "--method", method)
     shutil.rmtree(base.root / "plans")
     copy_mlflow(base.root)

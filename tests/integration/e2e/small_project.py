@@ -87,6 +87,14 @@ STUDENT: dict[str, object] = {"epochs": 1, "max_tokens": 8, "batch_size": 16}
 """Of a teacher's release: DVC and Airflow go on to it."""
 EMBEDDED: dict[str, dict[str, object]] = {"invisible_ink": {"texts_per_label": 11, "max_tokens": 3}}
 """Settings on top of these that write as many texts as the embedder of evaluate wants."""
+BESIDE: dict[str, dict[str, object]] = {
+    "invisible_ink": {
+        "age": {"range": [0, 100], "bins": 2},
+        "channel": {"values": ["web", "phone"]},
+        "visited": {"date": {"start": "2024-01-01", "end": "2024-12-31", "by": "year"}},
+    }
+}
+"""Columns that the records of a method have beside their texts."""
 WORDS = ("visit", "bill", "late", "help", "ready", "please", "was", "the")
 
 

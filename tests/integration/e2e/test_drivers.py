@@ -15,6 +15,7 @@ import pytest
 from privsyn.airflow.project import dag_id, teaches
 from privsyn.methods.registry import load_method
 from privsyn.release.signature import public_key
+from privsyn.release.workdir import COLUMNS, part_name
 from privsyn.report import verification
 from tests import preloaded
 from tests.integration.e2e.small_project import CANARY, DRIVERS, environment
@@ -54,7 +55,7 @@ def test_release_ids_costs_and_ledger_rows_are_equal(driven):
 @pytest.mark.parametrize("name", DRIVERS)
 def test_each_release_is_whole_and_verifies(driven, name):
     entry, folder = release_of(driven, name)
-    further = {"model"} if driven[name].method == "dp_lora" else set()
+    further = {"model"} if driven[name].method == "dp_lora" else {"exhibits"}
     assert {path.name for path in folder.iterdir()} == further | {
         "synthetic.jsonl",
         "certificate.json",
@@ -70,6 +71,18 @@ def test_each_release_is_whole_and_verifies(driven, name):
     shown = json.loads((folder / "certificate.json").read_text())
     assert shown["plan"]["release_id"] == entry.release_id
     assert not list((folder.parents[1] / ".privsyn" / "scratch").glob("*"))
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_declared_columns_come_back_beside_every_text(driven, name):
+    entry, folder = release_of(driven, name)
+    columns = driven[name].project.context().config.dataset.columns
+    released = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    assert all(set(columns) | {"id", "label", "text"} == row.keys() for row in released)
+    if columns:
+        assert {row["channel"] for row in released} <= {"web", "phone", "other", None}
+        parts = ledger(driven, name).leases.parts(entry.release_id)
+        assert parts[part_name(COLUMNS)] >= 1
 
 
 @pytest.mark.parametrize("name", DRIVERS)
