@@ -209,7 +209,9 @@ def _fit(
     means = [
         _metric(f"fit{end}", float(np.mean(by_side[end])), note) for end, note in notes.items()
     ]
-    return [*means, *metrics]
+    # Two standard deviations of a share near one half, over all texts and columns.
+    chance = float(1 / np.sqrt(len(ours) * len(names)))
+    return [*means, _metric("fit_chance", chance, "so much of it may be chance"), *metrics]
 
 
 def _accuracy(

@@ -449,6 +449,7 @@ def _columns(value: Mapping[str, float], metrics: Metrics, about: Availability) 
         tied=untied - value.get("columns.pairs_apart_sampling", 0.0),
         told=value["columns.fit_real"] - least if about.texts else None,
         fits=value["columns.fit"] - least if about.texts else None,
+        chance=value.get("columns.fit_chance", 0.0),
     )
     missing: tuple[str, ...] = ()
     if "columns.apart" not in value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,6 +59,12 @@ def test_a_release_like_the_records_is_as_far_as_sampling_and_its_texts_fit() ->
     assert abs(value["label.both"] - value["label.real"]) < 0.1
 
 
+def columns_section(metrics: list[Any]) -> Any:
+    about = Availability(True, True, True, True, 600, "epsilon")
+    (section,) = (one for one in sections(metrics, about) if one.key == "columns")
+    return section
+
+
 def one_cell(rows: CellRecords) -> CellRecords:
     return CellRecords(rows.cells * [0, 0, 1], rows.texts, label=True)
 
@@ -79,9 +86,19 @@ def test_what_is_wrong_moves_its_number(
     right, wrong = numbers(ours, theirs), numbers(broken(ours), theirs)
     assert abs(wrong[moved] - right[moved]) > 0.1
     metrics = [metric.to_json() for metric in compare_columns(SIZES, broken(ours), theirs)]
-    about = Availability(True, True, True, True, 600, "epsilon")
-    (section,) = (one for one in sections(metrics, about) if one.key == "columns")
-    assert said in section.advice
+    assert said in columns_section(metrics).advice
+
+
+@pytest.mark.parametrize(
+    ("chance", "said"), [(0.03, " Texts fit their rows."), (0.05, "Too few texts, or too weak a")]
+)
+def test_a_fit_that_may_be_chance_is_not_called_one(chance: float, said: str) -> None:
+    metrics = [one.to_json() for one in compare_columns(SIZES, records(60, 1), records(60, 2))]
+    fit = {"": 0.24, "_real": 0.25, "_independent": 0.2, "_chance": chance}
+    values = {f"columns.fit{end}": value for end, value in fit.items()}
+    assert values.keys() < {one["name"] for one in metrics}
+    changed = [one | {"value": values.get(one["name"], one["value"])} for one in metrics]
+    assert said in f" {columns_section(changed).advice}"
 
 
 def test_few_records_texts_without_words_and_one_cell_are_no_error() -> None:
