@@ -127,6 +127,11 @@ class Marginals:
         """Standard deviation of the noise on a cell, in records."""
         return self.noise.sigma / LATTICE
 
+    @property
+    def least(self) -> float:
+        """Records of a label below which noise spreads its rows over the cells of a column."""
+        return self.deviation * max(self.widths[1:])
+
     def count(self, buckets: Iterable[Bucket]) -> NDArray[np.int64]:
         """Records of every cell in lattice steps, each unit's clipped, (cells,). Not yet private.
 

@@ -70,8 +70,7 @@ class _Model:
         # Each column tells the records of a label: their mean has the least noise. Not less than
         # noise alone explains, which spreads the rows of a label that is hardly there.
         totals = np.mean([table.sum(axis=1) for table in by_label], axis=0)  # (labels,)
-        least = marginals.deviation * max(marginals.widths[1:])
-        totals = np.maximum(totals, least)
+        totals = np.maximum(totals, marginals.least)
         alone = [
             np.array([nearest(row, total) for row, total in zip(table, totals, strict=True)])
             for table in by_label

@@ -37,6 +37,18 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) else value
 
 
+def _spelled(value: Any) -> str | None:
+    """The one spelling of a value: that of a label, without case, and yes for true.
+
+    A file says true where YAML says yes.
+
+    >>> _spelled("Web"), _spelled(True), _spelled("yes")
+    ('web', 'yes', 'yes')
+    """
+    key = (label_id(value) or "").casefold()
+    return {"true": "yes", "false": "no"}.get(key, key) or None
+
+
 class Dates(Section):
     """Days between two days, in steps."""
 
@@ -99,13 +111,18 @@ class Column(Section):
             )
         seen: dict[str, str] = {}
         for value in self.values or ():
-            if spells_nothing(value) or value in (OTHER, MISSING):
-                raise ValueError(f"values holds {value!r}, which is a cell of every column")
-            key = label_id(value)
+            key = _spelled(value)
+            if spells_nothing(value) or key in (OTHER, MISSING):
+                raise ValueError(
+                    f"values holds {value!r}, which is a cell of every column: leave it out"
+                )
             if key is None:
                 raise ValueError(f"values holds {value!r}, which no record can have: write a text")
             if key in seen:
-                raise ValueError(f"values holds a value twice: {seen[key]!r} and {value!r}")
+                raise ValueError(
+                    f"values holds a value twice: {seen[key]!r} and {value!r} are one, since case "
+                    "does not count: name it once"
+                )
             seen[key] = value
         return self
 
@@ -139,15 +156,7 @@ class Column(Section):
 
     @cached_property
     def _places(self) -> Mapping[str | None, int]:
-        places = {label_id(value): place for place, value in enumerate(self.values or ())}
-        for known, place in list(places.items()):
-            places.setdefault(known.casefold() if known else known, place)
-        # A file says true where YAML says yes.
-        for one, same in (("yes", "true"), ("no", "false")):
-            for known, spelled in ((one, same), (same, one)):
-                if known in places:
-                    places.setdefault(spelled, places[known])
-        return places
+        return {_spelled(value): place for place, value in enumerate(self.values or ())}
 
     @property
     def dtype(self) -> str:
@@ -187,10 +196,7 @@ class Column(Section):
         if isinstance(value, str) and (spells_nothing(value) or not value.strip()):
             return last
         if self.values is not None:
-            spelled = label_id(value)
-            place = self._places.get(spelled)
-            if place is None and spelled is not None:
-                place = self._places.get(spelled.casefold())
+            place = self._places.get(_spelled(value))
         elif self.range is not None:
             place = self._bin(value, self.range)
         else:

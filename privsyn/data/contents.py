@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from privsyn.data.conversations import text_of
+from privsyn.data.conversations import messages_of, text_of
 from privsyn.data.images import from_array, read_image, to_content
 from privsyn.data.readers.arrow import IMAGE_COLUMN, TURNS
 from privsyn.data.readers.columns import as_text, fault
@@ -52,6 +52,7 @@ def content_of(
         text, left_out = text_of(values[0], cfg.roles)
         if counts is not None:
             counts.turns_left_out += left_out
+            counts.turns[len(messages_of(text or "", cfg.roles))] += 1
         return Unusable(NO_TURN) if text is None else text
     if cfg.text is None:
         return ""

@@ -91,6 +91,7 @@ class RowCounts:
         letters: Number of letters, in tens -> records kept.
         columns: Column -> records kept whose value is ``other``, ``missing``, or ``prose``: other,
             and of eight words or more.
+        turns: Turns of a conversation -> rows.
         turns_left_out: Turns without words, such as calls of tools, or of other roles.
     """
 
@@ -103,6 +104,7 @@ class RowCounts:
     words: Counter[int] = field(default_factory=Counter)
     letters: Counter[int] = field(default_factory=Counter)
     columns: dict[str, Counter[str]] = field(default_factory=dict)
+    turns: Counter[int] = field(default_factory=Counter)
     turns_left_out: int = 0
     _units: Hashes = field(default_factory=Hashes, repr=False)
     _alike: Hashes = field(default_factory=Hashes, repr=False)
@@ -171,6 +173,8 @@ class RowCounts:
             "median_letters": 10 * _median(self.letters),
             "long": self.long,
             "long_without_english": self.long_without_english,
+            "of_one_turn": self.turns[1],
+            "turns_at_most": max(self.turns, default=0),
             "turns_left_out": self.turns_left_out,
             "columns": {name: dict(counts) for name, counts in self.columns.items()},
         }

@@ -172,12 +172,12 @@ def _columns_drawn(plan: Plan, public_size: int | None) -> str:
         return ""
     cells, share = marginals.largest, 1 - plan.dataset.holdout
     size = f", which hold about {public_size * share / cells:.2g} each" if public_size else ""
-    chosen = marginals.choice
-    pairs = f" and of {chosen.rounds} chosen pairs" if chosen else ""
-    return (
-        f"{len(marginals.tables)} tables of counts{pairs}, the largest of {cells:,} cells{size}, "
-        f"with noise of {marginals.deviation:.3g} records on each"
-    )
+    many, chosen = len(marginals.tables), marginals.choice
+    tables = f"{many} tables of counts" if many > 1 else "a table of counts"
+    tables += f" and of {chosen.rounds} chosen pairs" if chosen else ""
+    tables += ", the largest" if many > 1 or chosen else ""
+    noise = f"with noise of {marginals.deviation:.3g} records on each"
+    return f"{tables} of {cells:,} cells{size}, {noise}"
 
 
 def _accuracy_bought(plan: Plan) -> str:

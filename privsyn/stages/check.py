@@ -110,6 +110,9 @@ def _of_method(ctx: Context, counts: Mapping[str, Any], method: str) -> list[str
     mechanism, cells, there = release.mechanism, len(release.cells), _trained_on(planned, counts)
     used = there.records / max(1, counts["kept"])
     train = {label: used * records for label, records in counts["labels"].items()}
+    least = planned.marginals.least if planned.marginals else 0.0
+    thin = ", ".join(label for label, records in train.items() if 0 < records < least)
+    advice += _SAYS.says("columns", thin=thin, least=least)
     # Both: a total that fits may hide a label that does not, and one that does not fit, which.
     sizes = (
         *of_sizes(where, mechanism, cells, there),
@@ -174,15 +177,20 @@ def _facts(ctx: Context, counts: Mapping[str, Any], method: str) -> dict[str, An
         "empty": ", ".join(label for label, records in counts["labels"].items() if not records),
         "others": ", ".join(map(repr, counts.get("other_units", ()))),
         "long": length(f"methods.{method}", settings, counts) if kind.worded and used else "",
-        **{kind: ", ".join(_mostly(counts, kind)) for kind in ("other", "missing", "prose")},
+        **_outside(counts),
         "foreign": language([] if models.server or not kind.worded else [models.language], counts),
     }
 
 
-def _mostly(counts: Mapping[str, Any], kind: str) -> list[str]:
-    """Columns of which half of the records or more have such a value."""
+def _outside(counts: Mapping[str, Any]) -> dict[str, str]:
+    """Columns of which half of the records or more have a text, another value, or none."""
     columns, usable = counts.get("columns", {}), counts["kept"]
-    return [name for name, of in columns.items() if 0 < usable <= 2 * of.get(kind, 0)]
+    mostly = {
+        kind: [name for name, of in columns.items() if 0 < usable <= 2 * of.get(kind, 0)]
+        for kind in ("prose", OTHER, MISSING)
+    }
+    mostly[OTHER] = [name for name in mostly[OTHER] if name not in mostly["prose"]]
+    return {kind: ", ".join(names) for kind, names in mostly.items()}
 
 
 def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
@@ -196,6 +204,8 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
         many = "1 row" if rows == 1 else f"{rows:,} rows"
         table[f"  reason {place}"] = f"{many}, {reason}. {advised}".strip()
     table |= {f"label {label}": f"{records:,}" for label, records in counts["labels"].items()}
+    if most := counts.get("turns_at_most"):
+        table["turns"] = f"{most:,} at most, and {counts['of_one_turn']:,} rows have one"
     if turns := counts.get("turns_left_out"):
         table["turns left out"] = f"{turns:,}, without words or of a role not in dataset.roles"
     for name, outside in counts.get("columns", {}).items():

@@ -267,6 +267,9 @@ def test_columns_are_counted_and_half_of_them_outside_is_said(make_project):
     said = advised(ctx)
     assert "eight words or more in note" in said
     assert CANARY not in said + str(table)
-    del declared["note"]
-    said = advised(project.context(f"dataset.columns={json.dumps(declared)}"))
     assert "another value in channel than is declared" in said
+    assert "and fewer of Billing, Symptoms are used: most of their rows are noise" in said
+    cheap = advised(
+        project.context("dataset.columns={channel: {values: [web]}}", "columns.share=0.9")
+    )
+    assert "rows are noise" not in cheap

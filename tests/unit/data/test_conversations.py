@@ -105,6 +105,7 @@ def test_every_format_reads_turns_and_counts_those_left_out(tmp_path: Path, suff
     assert texts == [text_of(ASKED, ROLES)[0]] * 2
     report = counts.report((), 1)
     assert report["turns_left_out"] == 2
+    assert (report["of_one_turn"], report["turns_at_most"]) == (0, 2)
     assert report["reasons"] == {"text: no turn of one of the roles": 1}
 
 
