@@ -1,8 +1,8 @@
 """Attempts at releases, each in a process that counts its mechanism calls and may kill itself.
 
 Usage: python -m tests.integration.e2e.dying_run PROJECT COUNTER KILL_AT. Every call to the
-mechanism is one byte in COUNTER. The process sends itself SIGKILL right after call number KILL_AT
-of this attempt (0: never).
+mechanism is one byte in COUNTER, g of a Gaussian. The process sends itself SIGKILL right after call
+number KILL_AT of this attempt (0: never).
 
 Without arguments it is a server: it reads [PROJECT, COUNTER, KILL_AT] line by line, forks a process
 for each, and answers with how that ended. Its imports, most of an attempt's time, are done once.
@@ -40,14 +40,14 @@ class Counted(SeededNoise):
         return self._counted(super().laplace(values, scale))
 
     def gaussian(self, values, sigma):
-        return self._counted(super().gaussian(values, sigma))
+        return self._counted(super().gaussian(values, sigma), b"g")
 
     def sample(self, units, rate):
         return self._counted(super().sample(units, rate))
 
-    def _counted(self, choice):
+    def _counted(self, choice, kind=b"."):
         with self._counter.open("ab", buffering=0) as stream:
-            stream.write(b".")
+            stream.write(kind)
         self._calls += 1
         if self._calls == self._kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
