@@ -13,7 +13,8 @@ export OMP_WAIT_POLICY ?= PASSIVE
 
 help:
 	@echo "make demo    one release by the Airflow DAG, in process, on invented sample data"
-	@echo "             another method: make demo METHOD=invisible_ink; images: make demo IMAGES=yes"
+	@echo "             another method: make demo METHOD=invisible_ink; images: make demo IMAGES=yes;"
+	@echo "             texts with columns: make demo WITH_COLUMNS=yes"
 	@echo "             own data: make demo DATA=file.jsonl.gz LABELS='A,B' [DOCUMENT='a support ticket' TEXT= LABEL= UNIT= TEST= TEXTS= EPSILON=]"
 	@echo "make up      Airflow on 127.0.0.1:8080 and MLflow on 127.0.0.1:5000; make down ends both"
 	@echo "make cluster-up  Airflow with two Celery workers that share no folder; make cluster-down ends it"
@@ -39,7 +40,8 @@ setup: .venv/.installed
 
 demo: setup
 	@METHOD='$(METHOD)' DATA='$(DATA)' LABELS='$(LABELS)' TEXT='$(TEXT)' LABEL='$(LABEL)' UNIT='$(UNIT)' \
-		DOCUMENT='$(DOCUMENT)' TEST='$(TEST)' TEXTS='$(TEXTS)' EPSILON='$(EPSILON)' IMAGES='$(IMAGES)' $(BIN)/python -m tools.local.demo $(ARGS)
+		DOCUMENT='$(DOCUMENT)' TEST='$(TEST)' TEXTS='$(TEXTS)' EPSILON='$(EPSILON)' IMAGES='$(IMAGES)' \
+		WITH_COLUMNS='$(WITH_COLUMNS)' $(BIN)/python -m tools.local.demo $(ARGS)
 
 test-fast: setup
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --benchmark-disable tests/unit $(ARGS)

@@ -1,8 +1,8 @@
 """python -m tools.local.demo: one run of the DAG in this process, shown stage by stage.
 
-Reads METHOD, DATA, LABELS, TEXT, LABEL, UNIT, DOCUMENT, TEST, TEXTS, EPSILON and IMAGES from the
-environment, as ``make demo`` sets them; ``-S a.b.c=value`` goes on top. Airflow's own words go to
-.airflow/demo/demo.log.
+Reads METHOD, DATA, LABELS, TEXT, LABEL, UNIT, DOCUMENT, TEST, TEXTS, EPSILON, IMAGES and
+WITH_COLUMNS from the environment, as ``make demo`` sets them; ``-S a.b.c=value`` goes on top.
+Airflow's own words go to .airflow/demo/demo.log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from privsyn.models.torch_runtime import CPU, made_for_bfloat16
 from privsyn.section import OVERRIDES
 from privsyn.stages.base import Context, open_context
 from tools.local.environment import airflow_environment, prepare
-from tools.local.sample import DIGITS, write_sample_if_asked
+from tools.local.sample import COLUMNED, COLUMNS, DIGITS, PAIRS, write_sample_if_asked
 
 METHOD = FIRST
 TEXTS = {
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     console = Console()
     method = arguments.method
-    data = own_data(os.environ, method) or (DIGITS_DEMO if os.environ.get("IMAGES") else [])
+    data = own_data(os.environ, method) or sample_asked(os.environ)
     settings = [*quick(method), *data, *arguments.set]
     try:
         ctx = open_context(arguments.params, settings, origin={"driver": "demo"})
@@ -123,6 +123,20 @@ DIGITS_DEMO = [
     "methods.private_evolution=small",
 ]
 """With IMAGES: private evolution on scans of digits, which are no part of the project."""
+COLUMNS_DEMO = [
+    "dataset.name=messages-with-columns",
+    f"dataset.path={COLUMNED}",
+    f"dataset.columns={json.dumps(COLUMNS)}",
+    f"columns.pairs={json.dumps(PAIRS)}",
+    "account.name=messages-with-columns",
+]
+"""With WITH_COLUMNS: the messages with invented columns. COLUMNS is the width of a terminal."""
+
+
+def sample_asked(environment: Mapping[str, str]) -> list[str]:
+    """The settings for the sample that the environment names; none for the messages alone."""
+    switches = {"IMAGES": DIGITS_DEMO, "WITH_COLUMNS": COLUMNS_DEMO}
+    return next((one for name, one in switches.items() if environment.get(name)), [])
 
 
 class Board(logging.Handler):

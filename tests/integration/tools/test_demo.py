@@ -1,11 +1,15 @@
 """What `make demo DATA=...` means, and what a watcher of the run gets to see."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from privsyn.config import load_config
+from privsyn.data.columns import MISSING, OTHER
+from privsyn.data.sample import ROWS
 from tools.local import demo
+from tools.local.sample import write_sample_if_asked
 
 pytestmark = pytest.mark.airflow
 PARAMS = Path(__file__).parents[3] / "params.yaml"
@@ -45,9 +49,27 @@ def test_what_the_sample_is_said_to_be_is_said_of_no_other_data(tmp_path):
     params.write_text(PARAMS.read_text().replace("label_descriptions: {}", said))
     assert load_config(params).dataset.label_descriptions
 
-    for settings in (demo.own_data({"DATA": "tickets.jsonl"}), demo.DIGITS_DEMO):
+    for settings in (
+        demo.own_data({"DATA": "tickets.jsonl"}),
+        demo.sample_asked({"IMAGES": "yes"}),
+    ):
         dataset = load_config(params, settings).dataset
         assert (dataset.document, dataset.label_descriptions) == (None, {})
+
+
+def test_the_sample_with_columns_is_written_as_its_settings_declare_it(tmp_path):
+    changed = load_config(PARAMS, demo.sample_asked({"WITH_COLUMNS": "yes", "IMAGES": ""}))
+    assert changed.account.name == changed.dataset.name != load_config(PARAMS).dataset.name
+    assert changed.columns.why_not(list(changed.dataset.columns)) is None
+
+    write_sample_if_asked(changed, tmp_path)
+    lines = (tmp_path / changed.dataset.path).read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    assert len(records) == ROWS
+    for name, column in changed.dataset.columns.items():
+        found = {column.cells[column.cell(record[name])] for record in records}
+        assert found == set(column.cells) - {OTHER, MISSING}
+    assert demo.sample_asked({"COLUMNS": "160"}) == []
 
 
 def test_a_test_file_takes_the_place_of_the_holdout():
