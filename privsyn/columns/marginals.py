@@ -26,6 +26,8 @@ from privsyn.dp.mechanisms import DiscreteGaussian
 
 _FOR_CHOICE = 0.1
 """Share of the columns' zCDP by which pairs are chosen, where they are."""
+_AT_ONCE = 1 << 15
+"""Units whose records are counted at once: memory does not grow with tables times records."""
 _LOUD = 0.5
 """Noise over the records that a cell holds on average, from which on noise decides."""
 
@@ -138,19 +140,37 @@ class Marginals:
         Guarantee: a function of units, whose sum it is; each adds no negative number, and an L2
         norm of at most the root of K m records [C2].
         """
-        bins, units = [np.empty(0, np.int64)], list[str]()
-        firsts = [0, *self.ends[:-1]]
+        codes = [np.empty((0, 1 + len(self.columns)), np.int32)]  # (records, places)
+        names = [np.empty(0, "S1")]
         for bucket in buckets:
             # privacy: a cell is a function of its own record [C1]
-            rows = np.array(bucket.rows.reveal(), np.int64).reshape(-1, len(self.columns))
-            label = np.full((len(rows), 1), self.labels.index(bucket.cell.label))
-            codes = np.hstack([label, rows])  # (records, places)
-            for first, (one, other) in zip(firsts, self.tables, strict=True):
-                bins.append(first + codes[:, one] * self.widths[other] + codes[:, other])
-                units += bucket.units.reveal()
-        # privacy: over all tables and labels, since a unit may have records of several [C2]
-        most = len(self.tables) * self.most
-        return histogram(np.concatenate(bins), units, self.ends[-1], most, LATTICE)
+            rows = np.array(bucket.rows.reveal(), np.int32).reshape(-1, len(self.columns))
+            label = np.full((len(rows), 1), self.labels.index(bucket.cell.label), np.int32)
+            codes.append(np.hstack([label, rows]))
+            # Keyed hashes: none ends in a zero byte, which numpy would drop.
+            names.append(np.array([name.encode() for name in bucket.units.reveal()], np.bytes_))
+        together = np.concatenate(names)
+        names.clear()
+        units, unit = np.unique(together, return_inverse=True)
+        return self._clipped(np.concatenate(codes), unit, len(units))
+
+    def _clipped(
+        self, codes: NDArray[np.int32], unit: NDArray[np.int64], units: int
+    ) -> NDArray[np.int64]:
+        """Counts of records by the number of their unit, for so many units at a time."""
+        steps = np.zeros(self.ends[-1], np.int64)
+        for first in range(0, units, _AT_ONCE):
+            # privacy: all records of a unit, over all tables and labels [C2]
+            now = (unit >= first) & (unit < first + _AT_ONCE)
+            some = codes[now].astype(np.int64)
+            votes = [
+                begin + some[:, one] * self.widths[other] + some[:, other]
+                for begin, (one, other) in zip([0, *self.ends[:-1]], self.tables, strict=True)
+            ]
+            names = np.tile(unit[now], len(self.tables)).tolist()
+            most = len(self.tables) * self.most
+            steps += histogram(np.concatenate(votes), names, self.ends[-1], most, LATTICE)
+        return steps
 
     def split(self, noisy: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
         """The noisy tables in records, each of shape (cells, cells)."""

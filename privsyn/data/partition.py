@@ -172,6 +172,8 @@ def _bound(ordered: Iterable[bytes], most: int) -> Iterator[bytes]:
 _WRITTEN_TOGETHER = 1 << 25
 """Bytes of lines in memory before they are appended to their shards."""
 
+_SOME = 10_000
+"""Lines of a file of buckets that are read at once where their texts are not wanted."""
 _SHARD = slice(2 * HEX, 2 * HEX + 5)
 
 
@@ -453,30 +455,13 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
         VerificationError: It was made with other cells or another number of shards, is damaged, or
             the shard's file is gone.
     """
-    if not 0 <= shard < n_shards:
-        raise ValueError(f"shard={shard} must be in 0..{n_shards - 1}")
-    marker = read_marker(out)
-    if marker is None:
-        raise DataError(f"the partition in {out} is not finished.", hint="Run partition first.")
-    expected = {"format": FORMAT, "cells": cells_digest(cells), "shards": n_shards}
-    refuse_other(out, marker, expected)
     rows: dict[int, list[tuple[str, str, str, Row]]] = {
         cell.index: [] for cell in cells if cell.index % n_shards == shard
     }
-    path = out / shard_name(shard)
-    try:
-        with path.open("rb") as stream:
-            for line in stream:
-                row = json.loads(line)
-                fields = (row["order"], row["text"], row["unit"], tuple(row.get("row", ())))
-                rows[row["cell"]].append(fields)
-    except FileNotFoundError:
-        raise missing_file_error(path) from None
-    except OSError as error:
-        raise storage_error("read", path, error) from error
-    except (ValueError, LookupError, TypeError):
-        # No cause is attached: a JSON error quotes the line, which is a record.
-        raise VerificationError(f"{path} is damaged.", hint=RESTORE_HINT) from None
+    for row in _read_shard(out, shard, cells, n_shards):
+        rows[row["cell"]].append(
+            (row["order"], row["text"], row["unit"], tuple(row.get("row", ())))
+        )
     buckets = []
     for cell in cells:
         if cell.index in rows:
@@ -486,3 +471,51 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
             beside = Private([row for *_, row in ordered])
             buckets.append(Bucket(cell, Private(texts), Private(units), beside))
     return buckets
+
+
+def beside(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> Iterator[Bucket]:
+    """The records of one shard without their texts, some at a time: units, and cells of columns.
+
+    Arguments and errors are those of ``load_shard``.
+    """
+    by_index = {cell.index: cell for cell in cells}
+    lines = _read_shard(out, shard, cells, n_shards)
+    while some := list(islice(lines, _SOME)):
+        for index in dict.fromkeys(line["cell"] for line in some):
+            of_cell = [line for line in some if line["cell"] == index]
+            units, rows = (
+                [line["unit"] for line in of_cell],
+                [tuple(line.get("row", ())) for line in of_cell],
+            )
+            yield Bucket(
+                by_index[index], Private([""] * len(of_cell)), Private(units), Private(rows)
+            )
+
+
+def _read_shard(
+    out: Path, shard: int, cells: Sequence[Cell], n_shards: int
+) -> Iterator[dict[str, Any]]:
+    """The lines of a shard's file of buckets, of which each is one record in one of its cells."""
+    if not 0 <= shard < n_shards:
+        raise ValueError(f"shard={shard} must be in 0..{n_shards - 1}")
+    marker = read_marker(out)
+    if marker is None:
+        raise DataError(f"the partition in {out} is not finished.", hint="Run partition first.")
+    expected = {"format": FORMAT, "cells": cells_digest(cells), "shards": n_shards}
+    refuse_other(out, marker, expected)
+    known = {cell.index for cell in cells if cell.index % n_shards == shard}
+    path = out / shard_name(shard)
+    try:
+        with path.open("rb") as stream:
+            for line in stream:
+                row = json.loads(line)
+                if row["cell"] not in known or not {"order", "text", "unit"} <= row.keys():
+                    raise ValueError
+                yield row
+    except FileNotFoundError:
+        raise missing_file_error(path) from None
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+    except (ValueError, LookupError, TypeError, AttributeError):
+        # No cause is attached: a JSON error quotes the line, which is a record.
+        raise VerificationError(f"{path} is damaged.", hint=RESTORE_HINT) from None

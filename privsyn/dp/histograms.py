@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ def sensitivity(moves: int, most: int) -> float:
 
 
 def histogram(
-    votes: NDArray[np.int64], units: Sequence[str], bins: int, most: int, one: int
+    votes: NDArray[np.int64], units: Sequence[Hashable], bins: int, most: int, one: int
 ) -> NDArray[np.int64]:
     """Votes per bin in lattice steps, shape (bins,), each unit's clipped. Not yet private.
 
@@ -43,7 +43,7 @@ def histogram(
         most: Most votes of a unit.
         one: Lattice steps of a whole vote.
     """
-    numbers: dict[str, int] = {}
+    numbers: dict[Hashable, int] = {}
     unit = np.array([numbers.setdefault(name, len(numbers)) for name in units], np.int64)
     pairs, counts = np.unique(unit * bins + votes, return_counts=True)  # bins that a unit votes in
     unit, place = np.divmod(pairs, bins)

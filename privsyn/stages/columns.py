@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from privsyn.columns.marginals import Marginals
 from privsyn.columns.rows import explained, synthetic_rows
 from privsyn.data.artifacts import atomic_file, write_json_atomic
-from privsyn.data.partition import load_shard
+from privsyn.data.partition import beside
 from privsyn.data.records import Bucket
 from privsyn.errors import ReleaseLost
 from privsyn.models.rows import NO_ROWS, SyntheticRows
@@ -120,11 +120,11 @@ def _with_pairs(
 
 
 def _buckets(release: OpenPlan, work: Workdir) -> Iterator[Bucket]:
-    """All records of the release, shard by shard."""
+    """All records of the release without their texts, some at a time."""
     files = 1 if release.method.whole else work.shards
     for shard in range(files):
         work.bring(PARTITION, *bucket_files(shard))
-        yield from load_shard(work.folder / BUCKETS, shard, release.cells, files)
+        yield from beside(work.folder / BUCKETS, shard, release.cells, files)
 
 
 def further_rows(plan: Plan, folder: Path, count: int) -> SyntheticRows:
