@@ -141,7 +141,7 @@ def test_every_method_has_a_whole_form(config, method):
 
     fields = form(config, method)
     names = {f"methods.{method}.{name}" for name in type(config.method(method)).model_fields}
-    names |= {f"methods.{method}.settings"}
+    names |= {f"methods.{method}.settings"} if config.method(method).presets else set()
     if teaches(method):
         names |= {f"methods.distill.{name}" for name in type(config.method("distill")).model_fields}
     for section in (method, "distill"):  # paths are chosen among declared names, and none is here
