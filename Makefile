@@ -107,7 +107,7 @@ constraints: setup
 	for airflow in $(OLDER) $$newest; do \
 		if [ $$airflow = $$newest ]; then cp requirements.lock $$lock; else \
 			sed '$(NOT_OLDER)' requirements.lock > $$lock; \
-			printf 'apache-airflow==%s\nfastapi<0.137\n' $$airflow >> $$lock; \
+			echo apache-airflow==$$airflow >> $$lock; \
 		fi; \
 		for python in 3.11 3.12 3.13; do \
 			$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version $$python --extra all \
