@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -77,7 +78,8 @@ def of_sequences(network: Any, rows: Sequence[Parts]) -> NDArray[np.float64]:
     """Log-likelihood in nats of each row's second part after its first part, shape (rows,).
 
     A second part without tokens has likelihood 1. Rows are padded on the right, which a causal
-    model does not see. They are read together, so their rounding may depend on each other.
+    model does not see. They are read together, so their rounding may depend on each other. What
+    several begin with, such as a label's prompt, is read once.
 
     Args:
         network: A causal language model of transformers.
@@ -85,24 +87,47 @@ def of_sequences(network: Any, rows: Sequence[Parts]) -> NDArray[np.float64]:
     """
     import torch
 
-    nats = np.zeros(len(rows))
-    order = [i for i in np.argsort([len(h) + len(t) for h, t in rows]).tolist() if rows[i][1]]
-    while order:
-        width = sum(map(len, rows[order[-1]]))
-        count = max(1, _TOGETHER // width)
-        part, order = order[-count:], order[:-count]
-        ids = torch.zeros((len(part), width), dtype=torch.int64)
-        counted = torch.zeros((len(part), width), dtype=torch.bool)
-        for slot, i in enumerate(part):
-            head, tail = rows[i]
-            ids[slot, : len(head) + len(tail)] = torch.tensor([*head, *tail])
-            counted[slot, len(head) : len(head) + len(tail)] = True
-        ids, counted = ids.to(network.device), counted.to(network.device)
+    from privsyn.models.language import rowwise
+
+    config, argument = network.config, str(rowwise.cache_argument(network))
+
+    def read(ids: Any, cache: Any) -> Any:
+        """Logits of all tokens behind those of a cache, shape (rows, tokens, vocabulary)."""
+        given = {} if cache is None else {argument: cache}
         with torch.inference_mode():
-            logits = network(input_ids=ids, use_cache=False).logits[:, :-1]
-            chosen = logits.gather(2, ids[:, 1:, None])[..., 0].float()
-            each = chosen - logits.float().logsumexp(-1)  # (rows, width - 1)
-        nats[part] = torch.where(counted[:, 1:], each, 0).double().sum(-1).cpu().numpy()
+            ids = ids.to(network.device)
+            return network(input_ids=ids, use_cache=cache is not None, **given).logits.float()
+
+    nats, sizes = np.zeros(len(rows)), [len(head) + len(tail) for head, tail in rows]
+    full = rowwise.attends_fully(config, max(sizes, default=0))
+    # All but the last token of a first part: that one tells the first token that counts.
+    heads = [tuple(head[:-1]) if full else () for head, _ in rows]
+    known, groups = Counter(heads), defaultdict[tuple[int, ...], list[int]](list)
+    for i in np.argsort(sizes).tolist():
+        if rows[i][1]:
+            groups[heads[i] if known[heads[i]] > 1 else ()].append(i)
+    for prefix, order in groups.items():
+        cache = rowwise.new_cache(config, len(prefix)) if prefix else None
+        if cache is not None:
+            read(torch.tensor([prefix]), cache)
+        while order:
+            width = sizes[order[-1]] - len(prefix)
+            count = max(1, _TOGETHER // width)
+            part, order = order[-count:], order[:-count]
+            ids = torch.zeros((len(part), width), dtype=torch.int64)
+            counted = torch.zeros((len(part), width), dtype=torch.bool)
+            for slot, i in enumerate(part):
+                row = [*rows[i][0], *rows[i][1]][len(prefix) :]
+                ids[slot, : len(row)] = torch.tensor(row)
+                counted[slot, len(rows[i][0]) - len(prefix) : len(row)] = True
+            behind = None
+            if cache is not None:
+                behind = rowwise.new_cache(config, len(prefix) + width)
+                rowwise.begin_with(behind, cache, len(part))
+            logits = read(ids, behind)[:, :-1]
+            chosen = logits.gather(2, ids.to(logits.device)[:, 1:, None])[..., 0]
+            each = (chosen - logits.logsumexp(-1)).cpu()  # (rows, width - 1)
+            nats[part] = torch.where(counted[:, 1:], each, 0).double().sum(-1).numpy()
     return nats
 
 
