@@ -374,7 +374,8 @@ def _beside(
     tools: dict[str, object] = {}
     if judged is not None:
         tools |= {ENCODER: judged.embed, NEARNESS: judged.embed}
-    if backends is None and _voter(plan) in plan.models:
+    elif backends is None and _voter(plan) in plan.models:
+        # It flatters, so it reads all these texts only where no other encoder does.
         tools[VOTER] = voter.embed
     if (name := ctx.config.evaluate.classifier) is not None:
         from privsyn.models.training.text_classifier import predict_fine_tuned
