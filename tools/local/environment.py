@@ -134,10 +134,10 @@ def prepare(
         return
     pools.write_text(wanted, encoding="utf-8")
 
-    def airflow(*command: str, database: str = environment[DATABASE]) -> None:
+    def upgrade(database: str = environment[DATABASE]) -> None:
         with log.open("ab") as stream:
             done = subprocess.run(
-                [sys.executable, "-m", "airflow", *command],
+                [sys.executable, "-c", _UPGRADE, str(pools)],
                 env={**os.environ, **environment, DATABASE: database},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
@@ -145,15 +145,23 @@ def prepare(
                 check=False,
             )
         if done.returncode:
-            raise RuntimeError(f"`airflow {' '.join(command[:2])}` failed; see {log}")
+            raise RuntimeError(f"`airflow db migrate` or `airflow pools import` failed; see {log}")
 
     file = home / "airflow.db"
     if environment[DATABASE] == f"sqlite:///{file}" and not file.exists():
-        make_whole(file, lambda new: airflow("db", "migrate", database=f"sqlite:///{new}"))
+        make_whole(file, lambda new: upgrade(f"sqlite:///{new}"))
     else:
-        airflow("db", "migrate")
-    airflow("pools", "import", str(pools))
+        upgrade()
     stamp.write_text(state, encoding="utf-8")
+
+
+_UPGRADE = """
+import sys
+from airflow.__main__ import main
+for sys.argv in ["airflow", "db", "migrate"], ["airflow", "pools", "import", sys.argv[1]]:
+    main()
+"""
+"""Both commands in one process: an import of Airflow takes longer than either."""
 
 
 def _pools(environment: Mapping[str, str], devices: int) -> dict[str, dict[str, object]]:
