@@ -1,0 +1,18 @@
+"""How long a release takes, by a trial."""
+
+from __future__ import annotations
+
+from privsyn.methods.base import Work
+from privsyn.stages import pace
+
+
+def test_a_trial_is_of_half_as_many_as_a_release_does_together(monkeypatch):
+    now, done = [0.0], []
+
+    def do(number):
+        done.append(number)
+        now[0] += 1 + number / 64
+
+    monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
+    assert pace._seconds(Work("texts", 100, do)) == 1.5 / 32
+    assert done == [1, 32]
