@@ -183,6 +183,8 @@ def init(
     worded = modality_of(config.dataset).worded
     if answers is not None:
         _say_choices(answers, config)
+    if worded and method is None:
+        show(out, _METHOD)
     foreign = of_language(config.dataset, [config.models.language] if worded else [])
     for advice in foreign:
         note(out, advice)
@@ -204,6 +206,12 @@ def _ask(question: str, proposal: str, read: Callable[[str], T]) -> T:
         question, default=proposal, show_default=bool(proposal), value_proc=value_of, err=True
     )
     return answer
+
+
+_METHOD = (
+    f"method: {FIRST}, which taught labels more in less time than dp_lora. Take --method dp_lora, "
+    "with thousands of records and a GPU, for any number of texts or a model of your own."
+)
 
 
 def _say_choices(answers: new_project.ProjectAnswers, config: Config) -> None:
