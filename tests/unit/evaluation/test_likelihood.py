@@ -48,7 +48,8 @@ def test_what_texts_begin_with_is_read_once():
     watch.remove()
     np.testing.assert_allclose(together[:5], alone, atol=1e-3)
     head = len(model.tokenizer("Text: my bill", add_special_tokens=False)["input_ids"])
-    assert [rows[0], rows[1]] == [(1, head - 1), (5, 1 + max(n for _, n in alone))]
+    assert {(1, head - 1), (5, 1 + max(n for _, n in alone))} <= set(rows)
+    assert len(rows) == 3
 
 
 def test_a_text_is_cut_before_it_is_tokenized():
