@@ -68,13 +68,13 @@ class Planned(Displayable):
         """
         with under_way(ctx.on_progress, f"plan {method}: noise and cost"):
             planned = plan(ctx, method)
-        found = None
+        trial: Mapping[str, float] | None = None
         if time:
-            from privsyn.stages.pace import minutes  # a plan needs no torch
+            from privsyn.stages.duration import minutes  # a plan needs no torch
 
             with under_way(ctx.on_progress, f"plan {method}: a trial of its models"):
-                found = minutes(ctx, planned)
-        return cls(ctx, planned, preview(ctx, planned), settings, found)
+                trial = minutes(ctx, planned)
+        return cls(ctx, planned, preview(ctx, planned), settings, trial)
 
     @property
     def epsilon(self) -> float:

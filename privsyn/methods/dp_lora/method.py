@@ -190,8 +190,8 @@ class DPLora(Method[DPLoraSettings]):
         with tempfile.TemporaryDirectory() as name:
             for file, content in files.items():
                 (Path(name) / file).write_bytes(content)
-            own = replace(training, student=settings.student and name)
-            writer = models.base.writer(own, Path(name), settings.sampling)
+            start = replace(training, student=settings.student and name)
+            writer = models.base.writer(start, Path(name), settings.sampling)
         count = sum(sizes_of(settings, names)) * (settings.candidates if len(labels) > 1 else 1)
         yield Work("texts", count, lambda n: writer.write(names[:1] * n))
         text, rivals = 4 * SENTENCE, min(len(labels), label_choice.MOST_LABELS)

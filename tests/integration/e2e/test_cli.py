@@ -47,7 +47,7 @@ def test_plan_with_a_trial_says_minutes_and_reads_no_record(
         counts[work.things] = work.count
         return 60.0
 
-    monkeypatch.setattr("privsyn.stages.pace._seconds", a_minute)
+    monkeypatch.setattr("privsyn.stages.duration._seconds", a_minute)
     code, out, _ = run(project, "plan", "--method", method, "--time", "--json")
     assert (code, json.loads(out)["minutes"]) == (0, counts)
     assert list(counts) == kinds

@@ -1,4 +1,4 @@
-"""pace: how long a release takes here, by a trial of its models on public inputs."""
+"""duration: how long a release takes here, by a trial of its models on public inputs."""
 
 from __future__ import annotations
 
