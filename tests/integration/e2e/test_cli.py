@@ -37,7 +37,7 @@ def test_plan_as_json_names_cost_event_and_account(make_project, command):
     ],
 )
 def test_plan_with_a_trial_says_minutes_and_reads_no_record(
-    make_project, run, monkeypatch, method, kinds
+    make_project, command, monkeypatch, method, kinds
 ):
     project, counts = make_project(), {}
     project.data.unlink()
@@ -48,14 +48,14 @@ def test_plan_with_a_trial_says_minutes_and_reads_no_record(
         return 60.0
 
     monkeypatch.setattr("privsyn.stages.duration._seconds", a_minute)
-    code, out, _ = run(project, "plan", "--method", method, "--time", "--json")
+    code, out, _ = command(project.root, "plan", "--method", method, "--time", "--json")
     assert (code, json.loads(out)["minutes"]) == (0, counts)
     assert list(counts) == kinds
     assert min(counts.values()) > 0
-    _, out, _ = run(project, "plan", "--method", method, "--time")
+    _, out, _ = command(project.root, "plan", "--method", method, "--time")
     assert f"{counts[kinds[0]]:.1f} for {kinds[0]}" in out
     assert not (project.root / ".privsyn").exists()
-    code, _, err = run(project, "plan", "--all", "--time")
+    code, _, err = command(project.root, "plan", "--all", "--time")
     assert (code, "--all and --time exclude each other" in err) == (2, True)
 
 
