@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Param
@@ -21,8 +21,6 @@ from privsyn.airflow.versions import TaskAwaitingInput
 from privsyn.errors import ApprovalNeeded
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from privsyn.stages.approval import Question
     from privsyn.stages.base import Context as StageContext
 
@@ -37,14 +35,21 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
     the task. An answer without a name, or to a question that has changed since, does not count.
 
     Args:
+        stage: Whether the release's cost may be reserved, where it is above what may be unasked;
+            or the release, or its student, published with exactly this certificate.
         hours: How long an answer is waited for.
     """
 
     template_fields: Sequence[str] = ("plan",)
     ui_color: ClassVar[str] = "#fbe3c8"
-    stage: ClassVar[str] = "approve"
 
-    def __init__(self, *, hours: int = 72, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        stage: Literal["approve_spend", "approve_publish", "approve_student"],
+        hours: int = 72,
+        **kwargs: Any,
+    ) -> None:
         kwargs.pop("params", None)  # Airflow hands on those of the DAG, which are no answer
         comment = Param(
             "",
@@ -61,17 +66,27 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
             params={COMMENT: comment},
             **kwargs,
         )
+        self.stage = stage
 
-    def question(self, ctx: StageContext) -> Question | None:
+    def question(self, ctx: StageContext, *, again: bool = False) -> Question | None:
         """What is asked; None where nothing is.
 
         It is approved already, needs no approval, or the account cannot pay for it.
-        """
-        raise NotImplementedError
 
-    def subject_of(self, ctx: StageContext) -> Question:
-        """What an answer is about, though it be approved already."""
-        raise NotImplementedError
+        Args:
+            ctx: Config and ledger.
+            again: What an answer is about, though it be approved already.
+        """
+        from privsyn.report.verification import locate
+        from privsyn.stages.approval import cost_question, publication, publishing, spending
+        from privsyn.students.release import plan_student
+
+        planned = self.read_plan()
+        if self.stage == "approve_spend":
+            return cost_question(ctx, planned.id) if again else spending(ctx, planned)
+        name = plan_student(ctx, planned).id if self.stage == "approve_student" else planned.id
+        folder = locate(ctx.workspace, ctx.ledger, name) or ctx.workspace.release(name)
+        return publication(ctx, folder) if again else publishing(ctx, folder)
 
     def settings(self, context: Mapping[str, Any]) -> list[str]:
         """See StageOperator. The comment does not count as a setting."""
@@ -115,7 +130,7 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
 
         if "error" in event:
             raise StageFailed(
-                "nobody answered in time, which counts as a rejection.",
+                "nobody gave a valid answer in time, which counts as a rejection.",
                 kind=ApprovalNeeded,
                 advice="Clear this task to ask again, or approve with: privsyn approve",
             )
@@ -129,12 +144,12 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         if question is None:
             if approved:
                 return None, "approved meanwhile, or the account cannot pay any more"
-            question = self.subject_of(ctx)  # a rejection undoes what was approved meanwhile
+            question = self.question(ctx, again=True)  # a rejection undoes that approval
         # What was approved is one cost or one certificate. If either has changed, a person must see
         # it.
-        if question.digest != digest:
+        if question is None or question.digest != digest:
             raise StageFailed(
-                f"{question.name} has changed since {user['name']} was asked.",
+                f"what is asked has changed since {user['name']} was asked.",
                 kind=ApprovalNeeded,
                 advice="Clear this task to ask again.",
             )
@@ -154,60 +169,3 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
                 kind=ApprovalNeeded,
             )
         return None, f"{decision.approver} approved; row {decision.seq} of the ledger's chain"
-
-
-class ApproveSpendOperator(AskOperator):
-    """Asks whether the release's cost may be reserved, where it is above what may be unasked."""
-
-    stage: ClassVar[str] = "approve_spend"
-
-    def question(self, ctx: StageContext) -> Question | None:
-        """See AskOperator."""
-        from privsyn.stages.approval import spending
-
-        return spending(ctx, self.read_plan())
-
-    def subject_of(self, ctx: StageContext) -> Question:
-        """See AskOperator."""
-        from privsyn.stages.approval import cost_question
-
-        return cost_question(ctx, self.read_plan().id)
-
-
-class ApprovePublishOperator(AskOperator):
-    """Asks whether the release may be published, with exactly this certificate."""
-
-    stage: ClassVar[str] = "approve_publish"
-
-    def question(self, ctx: StageContext) -> Question | None:
-        """See AskOperator."""
-        from privsyn.stages.approval import publishing
-
-        return publishing(ctx, self.release_folder(ctx))
-
-    def subject_of(self, ctx: StageContext) -> Question:
-        """See AskOperator."""
-        from privsyn.stages.approval import publication
-
-        return publication(ctx, self.release_folder(ctx))
-
-    def release_folder(self, ctx: StageContext) -> Path:
-        """The folder that would be published."""
-        from privsyn.report.verification import locate
-
-        name = self.read_plan().id
-        return locate(ctx.workspace, ctx.ledger, name) or ctx.workspace.release(name)
-
-
-class ApproveStudentOperator(ApprovePublishOperator):
-    """Asks whether the student may be published, with exactly this certificate."""
-
-    stage: ClassVar[str] = "approve_student"
-
-    def release_folder(self, ctx: StageContext) -> Path:
-        """See ApprovePublishOperator."""
-        from privsyn.report.verification import locate
-        from privsyn.students.release import plan_student
-
-        name = plan_student(ctx, self.read_plan()).id
-        return locate(ctx.workspace, ctx.ledger, name) or ctx.workspace.release(name)

@@ -56,21 +56,17 @@ class MlflowRunLink(BaseOperatorLink):  # type: ignore[misc]
 
     name = "MLflow run"
     xcom_key = "link_mlflow_run"
+    noted = "mlflow_url"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """Address the operator noted; empty before it knows one."""
-        return getattr(operator, "mlflow_url", None) or ""
+        return getattr(operator, self.noted, None) or ""
 
 
-class ReleaseReportLink(BaseOperatorLink):  # type: ignore[misc]
+class ReleaseReportLink(MlflowRunLink):
     """Button to the outward report of the release."""
 
-    name = "Release report"
-    xcom_key = "link_release_report"
-
-    def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """Address the operator noted; empty before it knows one."""
-        return getattr(operator, "report_url", None) or ""
+    name, xcom_key, noted = "Release report", "link_release_report", "report_url"
 
 
 class StageOperator(BaseOperator):  # type: ignore[misc]
@@ -91,7 +87,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
 
     template_fields: Sequence[str] = ("plan",)
     ui_color: ClassVar[str] = "#e8eef7"
-    stage: ClassVar[str]
+    stage: str
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ class PlanOperator(StageOperator):
     """
 
     template_fields: Sequence[str] = ("method",)
-    stage: ClassVar[str] = "plan"
+    stage = "plan"
 
     def __init__(self, *, method: str, **kwargs: Any) -> None:
         super().__init__(plan=None, **kwargs)
@@ -51,7 +51,7 @@ class ReserveBudgetOperator(StageOperator):
     """Sets the release's cost aside, once, however often it runs."""
 
     ui_color: ClassVar[str] = "#f7efd9"
-    stage: ClassVar[str] = "reserve"
+    stage = "reserve"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator. Fails at once when the account cannot pay."""
@@ -78,7 +78,7 @@ class SettleBudgetOperator(StageOperator):
     """
 
     ui_color: ClassVar[str] = "#f7efd9"
-    stage: ClassVar[str] = "settle"
+    stage = "settle"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jinja2
 import pendulum
@@ -46,9 +46,7 @@ from privsyn.airflow.project import (
 from privsyn.airflow.publish import (
     DistillOperator,
     EvaluateOperator,
-    EvaluateStudentOperator,
     PublishOperator,
-    PublishStudentOperator,
     ValidateOperator,
 )
 from privsyn.airflow.versions import deadline_alert, partitioned
@@ -163,6 +161,7 @@ def schedule_of(schedule: ScheduleConfig) -> Any:
 
 
 Arguments = Callable[[Task], dict[str, Any]]
+Asks = Literal["approve_spend", "approve_publish", "approve_student"]
 _LOADS_MODELS = ("preflight", "train", "generate", "distill")
 _RUNS_DVC = ("publish", "publish_student")
 
@@ -291,17 +290,11 @@ def release_chain(
     approve: StageOperator | None = None
     spend: StageOperator | None = None
     if approval.spend_above is not None:
-        from privsyn.airflow.approval import ApproveSpendOperator
-
-        spend = ApproveSpendOperator(**arguments("approve_spend"), hours=approval.hours, **shared)
+        spend = ask("approve_spend", approval, arguments, **shared)
         # Before reserve: a rejection must leave nothing set aside.
         plan >> spend >> reserve
     if approval.publish:
-        from privsyn.airflow.approval import ApprovePublishOperator
-
-        approve = ApprovePublishOperator(
-            **arguments("approve_publish"), hours=approval.hours, trigger_rule=measured, **shared
-        )
+        approve = ask("approve_publish", approval, arguments, trigger_rule=measured, **shared)
         [validate, evaluate] >> approve >> publish
     else:
         [validate, evaluate] >> publish
@@ -319,6 +312,18 @@ def release_chain(
     return Chain(validate, evaluate, publish, settle, approve)
 
 
+def ask(
+    stage: Asks,
+    approval: ApprovalConfig,
+    arguments: Arguments,
+    **more: Any,
+) -> StageOperator:
+    """The task at which a run waits for a person; see AskOperator."""
+    from privsyn.airflow.approval import AskOperator  # few DAGs need what it imports
+
+    return AskOperator(**arguments(stage), stage=stage, hours=approval.hours, **more)
+
+
 def student_chain(
     chain: Chain, approval: ApprovalConfig, arguments: Arguments, asset: Asset
 ) -> None:
@@ -332,9 +337,9 @@ def student_chain(
     """
     distill = DistillOperator(**arguments("distill"))
     rule = TriggerRule.NONE_FAILED
-    measure = EvaluateStudentOperator(**arguments("evaluate_student"), trigger_rule=rule)
-    publish = PublishStudentOperator(
-        **arguments("publish_student"), outlets=[asset], trigger_rule=rule
+    measure = EvaluateOperator(**arguments("evaluate_student"), student=True, trigger_rule=rule)
+    publish = PublishOperator(
+        **arguments("publish_student"), student=True, outlets=[asset], trigger_rule=rule
     )
     chain.validate >> distill >> chain.evaluate
     # Measured before it is published; the trigger rule of publish says whether a failed
@@ -343,11 +348,7 @@ def student_chain(
     chain.publish >> publish >> chain.settle
     distill >> publish
     if chain.approve_publish is not None:
-        from privsyn.airflow.approval import ApproveStudentOperator
-
-        approve = ApproveStudentOperator(
-            **arguments("approve_student"), hours=approval.hours, trigger_rule=rule
-        )
+        approve = ask("approve_student", approval, arguments, trigger_rule=rule)
         chain.publish >> approve >> publish
 
 

@@ -32,7 +32,7 @@ class LedgerBalancesOperator(StageOperator):
 
     template_fields: Sequence[str] = ()
     ui_color: ClassVar[str] = "#f7efd9"
-    stage: ClassVar[str] = "balances"
+    stage = "balances"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
@@ -70,7 +70,7 @@ class UnfinishedReleasesOperator(StageOperator):
 
     template_fields: Sequence[str] = ("hours",)
     ui_color: ClassVar[str] = "#f7efd9"
-    stage: ClassVar[str] = "unfinished"
+    stage = "unfinished"
 
     def __init__(self, *, hours: float = 24, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -95,7 +95,7 @@ class SweepOperator(StageOperator):
 
     template_fields: Sequence[str] = ()
     ui_color: ClassVar[str] = "#f7efd9"
-    stage: ClassVar[str] = "sweep"
+    stage = "sweep"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""

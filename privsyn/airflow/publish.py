@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class ValidateOperator(StageOperator):
     """Runs the suite. A release that fails goes to quarantine, the task fails, the cost stays."""
 
-    stage: ClassVar[str] = "validate"
+    stage = "validate"
     operator_extra_links = (ReleaseReportLink(), MlflowRunLink())
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
@@ -40,21 +40,30 @@ class EvaluateOperator(ChildOperator):
 
     Fails where the release could not be measured, which is published all the same. Clear the task
     to measure it.
+
+    Args:
+        student: Measure the student in place of the release: its next-token accuracy, and that of
+            the public model.
     """
 
-    stage: ClassVar[str] = "evaluate"
     operator_extra_links = (MlflowRunLink(),)
+
+    def __init__(self, *, student: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.student, self.stage = student, "evaluate_student" if student else "evaluate"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
         from privsyn.stages.evaluate import failure_reason, log_line, measures
+        from privsyn.students.release import plan_student
 
         planned = self.read_plan()
         self.note_lineage(ctx, planned)
         folder = measures(ctx, planned)
         if folder is not None:
-            self.apart(ctx, context, "stage", "evaluate", "--plan", self.plan_file(ctx))
-        if reason := failure_reason(folder):
+            what = plan_student(ctx, planned).id if self.student else self.plan_file(ctx)
+            self.apart(ctx, context, "stage", "evaluate", "--plan", what)
+        if not self.student and (reason := failure_reason(folder)):
             raise StageFailed(
                 f"not measured: {reason}. The release is published anyway.",
                 advice="Fix the cause and clear this task, or run: privsyn report --measure "
@@ -68,14 +77,42 @@ EXTRA = ("release_id", "parent", "version", "epsilon", "delta", "certificate_sha
 """What the asset event tells whoever schedules on the release."""
 
 
-class Announces(StageOperator):
-    """Publishes what others run on, and tells them once."""
+class PublishOperator(StageOperator):
+    """Versions a validated release with DVC, pushes it and updates the task's assets.
+
+    Skipped where an earlier run has announced the release: its consumers would only run on the same
+    records again.
+
+    Args:
+        student: Publish the student in place of the release.
+        outlets: The assets.
+    """
 
     ui_color: ClassVar[str] = "#e6e0f2"
+    operator_extra_links = (ReleaseReportLink(), MlflowRunLink())
 
-    def __init__(self, *, outlets: Sequence[Asset] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *, student: bool = False, outlets: Sequence[Asset] | None = None, **kwargs: Any
+    ) -> None:
         # Also inlets, so that the task may read which events its assets have had.
         super().__init__(outlets=outlets, inlets=outlets, **kwargs)
+        self.student, self.stage = student, "publish_student" if student else "publish"
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator."""
+        from privsyn.stages.publish import publish
+        from privsyn.students.release import plan_student, publish_student
+
+        planned = self.read_plan()
+        self.note_report(planned)
+        self.note_lineage(ctx, planned)
+        if self.student:
+            answer = publish_student(ctx, plan_student(ctx, planned))
+            answer |= {"epsilon": planned.epsilon, "delta": planned.delta}
+        else:
+            answer = publish(ctx, planned)
+        self.announce(context, answer)
+        return answer, f"{answer['release_id']} is DVC revision {answer['dvc_revision']}"
 
     def announce(self, context: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
         """Put the release into the event of every asset of the task.
@@ -95,32 +132,10 @@ class Announces(StageOperator):
             context["outlet_events"][asset].extra = facts
 
 
-class PublishOperator(Announces):
-    """Versions a validated release with DVC, pushes it and updates the task's assets.
-
-    Skipped where an earlier run has announced the release: its consumers would only run on the same
-    records again.
-    """
-
-    stage: ClassVar[str] = "publish"
-    operator_extra_links = (ReleaseReportLink(), MlflowRunLink())
-
-    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
-        """See StageOperator."""
-        from privsyn.stages.publish import publish
-
-        planned = self.read_plan()
-        self.note_report(planned)
-        self.note_lineage(ctx, planned)
-        answer = publish(ctx, planned)
-        self.announce(context, answer)
-        return answer, f"{planned.id} is DVC revision {answer['dvc_revision']}"
-
-
 class DistillOperator(ChildOperator):
     """Trains a student on the texts of the release. Costs nothing; an existing one is kept."""
 
-    stage: ClassVar[str] = "distill"
+    stage = "distill"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator. Returns the student's name."""
@@ -131,40 +146,3 @@ class DistillOperator(ChildOperator):
         # Published and measured by tasks of their own, which can be retried alone.
         self.apart(ctx, context, STUDENTS, planned.id, "--no-publish", "--no-evaluate")
         return student.id, f"{student.id} is trained, certified and checked"
-
-
-class EvaluateStudentOperator(ChildOperator):
-    """Next-token accuracy of student and public model. Internal: nothing of it is XCom."""
-
-    stage: ClassVar[str] = "evaluate_student"
-
-    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
-        """See StageOperator."""
-        from privsyn.stages.evaluate import log_line, measures
-        from privsyn.students.release import plan_student
-
-        planned = self.read_plan()
-        folder = measures(ctx, planned)
-        if folder is not None:
-            name = plan_student(ctx, planned).id
-            self.apart(ctx, context, "stage", "evaluate", "--plan", name)
-        return None, log_line(folder)
-
-
-class PublishStudentOperator(Announces):
-    """Versions the checked student with DVC, pushes it and updates the task's assets.
-
-    Skipped as PublishOperator is.
-    """
-
-    stage: ClassVar[str] = "publish_student"
-
-    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
-        """See StageOperator."""
-        from privsyn.students.release import plan_student, publish_student
-
-        planned = plan_student(ctx, self.read_plan())
-        answer = publish_student(ctx, planned)
-        facts = {"epsilon": planned.parent.epsilon, "delta": planned.parent.delta}
-        self.announce(context, answer | facts)
-        return answer, f"{answer['release_id']} is DVC revision {answer['dvc_revision']}"

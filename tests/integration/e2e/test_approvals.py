@@ -269,15 +269,15 @@ def test_what_is_shown_is_of_the_account_that_pays(governed):
 
 @pytest.mark.airflow
 def test_a_rejection_in_airflow_undoes_what_was_approved_while_it_waited(governed, fake):
-    from privsyn.airflow.approval import ApprovePublishOperator, ApproveSpendOperator
+    from privsyn.airflow.approval import AskOperator
     from privsyn.airflow.failures import StageFailed
 
     project = governed("internal")
     alice, bob = as_("alice", project), as_("bob", project)
     planned = plan(alice, "invisible_ink", open_account=True)
 
-    def answer(operator, option, asked):
-        task = operator(task_id="approve", plan=planned.model_dump(mode="json"))
+    def answer(stage, option, asked):
+        task = AskOperator(task_id="approve", stage=stage, plan=planned.model_dump(mode="json"))
         event = {"chosen_options": [option], "responded_by_user": {"id": "7", "name": "carol"}}
         return task._decide(alice, {}, event=event, digest=asked)
 
@@ -285,10 +285,10 @@ def test_a_rejection_in_airflow_undoes_what_was_approved_while_it_waited(governe
         reserve(alice, planned)
     question = cost_question(bob, planned.id)
     say(bob, question, "bob")
-    said = answer(ApproveSpendOperator, "Approve", question.digest)[1]
+    said = answer("approve_spend", "Approve", question.digest)[1]
     assert said.startswith("approved meanwhile")
     with pytest.raises(StageFailed, match="carol rejected it"):
-        answer(ApproveSpendOperator, "Reject", question.digest)
+        answer("approve_spend", "Reject", question.digest)
     with pytest.raises(ApprovalNeeded, match="carol rejected it"):
         reserve(alice, planned)
     say(bob, question, "bob")
@@ -298,7 +298,7 @@ def test_a_rejection_in_airflow_undoes_what_was_approved_while_it_waited(governe
     question = publication(bob, alice.workspace.release(planned.id))
     say(bob, question, "bob")
     with pytest.raises(StageFailed, match="carol rejected it"):
-        answer(ApprovePublishOperator, "Reject", question.digest)
+        answer("approve_publish", "Reject", question.digest)
     with pytest.raises(ApprovalNeeded, match="carol rejected it"):
         publish(alice, planned)
 

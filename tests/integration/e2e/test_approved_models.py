@@ -79,14 +79,16 @@ def test_a_student_that_was_exchanged_after_its_approval_is_not_published(taught
 
 @pytest.mark.airflow
 def test_in_airflow_the_student_is_asked_about_by_its_own_certificate(taught):
-    from privsyn.airflow.approval import ApproveStudentOperator
+    from privsyn.airflow.approval import AskOperator
     from privsyn.airflow.failures import StageFailed
 
     _, ctx, planned, folder = taught
     say(ctx, folder, "carol", approved=False)
     ctx = replace(ctx, origin={"driver": "airflow", "user": "alice"})
-    task = ApproveStudentOperator(
-        task_id="approve_student", plan=planned.parent.model_dump(mode="json")
+    task = AskOperator(
+        task_id="approve_student",
+        stage="approve_student",
+        plan=planned.parent.model_dump(mode="json"),
     )
     question = task.question(ctx)
     assert (question.name, question.release_id) == (planned.id, planned.parent.id)
