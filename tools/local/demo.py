@@ -88,10 +88,10 @@ def own_data(environment: Mapping[str, str], method: str = METHOD) -> list[str]:
         labels = label_list(given.get("LABELS", ""))
         answers = ProjectAnswers(
             Path(given["DATA"]).resolve(),
-            given.get("TEXT", "text"),
-            given.get("LABEL", "label") if labels else None,
-            labels,
-            given.get("UNIT"),
+            text=given.get("TEXT", "text"),
+            label=given.get("LABEL", "label") if labels else None,
+            labels=labels,
+            unit=given.get("UNIT"),
             document=given.get("DOCUMENT"),
         )
         # What the shipped params.yaml says of the invented messages is said of no other file.
