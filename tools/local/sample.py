@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -47,8 +48,12 @@ def write_sample_if_asked(config: Config, root: Path) -> None:
     if path not in (SAMPLE, COLUMNED, DIGITS) or (root / path).exists():
         return
     private_folder(Workspace(root).state)
-    write = {SAMPLE: write_sample, COLUMNED: write_messages, DIGITS: write_digits}
-    write[path](root / path)
+    write: Callable[[Path], object] = {
+        SAMPLE: write_sample,
+        COLUMNED: write_messages,
+        DIGITS: write_digits,
+    }[path]
+    write(root / path)
 
 
 def write_messages(path: Path) -> None:
