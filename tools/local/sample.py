@@ -48,12 +48,12 @@ def write_sample_if_asked(config: Config, root: Path) -> None:
     if path not in (SAMPLE, COLUMNED, DIGITS) or (root / path).exists():
         return
     private_folder(Workspace(root).state)
-    write: Callable[[Path], object] = {
+    writers: dict[Path, Callable[[Path], object]] = {
         SAMPLE: write_sample,
         COLUMNED: write_messages,
         DIGITS: write_digits,
-    }[path]
-    write(root / path)
+    }
+    writers[path](root / path)
 
 
 def write_messages(path: Path) -> None:

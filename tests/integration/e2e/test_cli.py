@@ -27,38 +27,6 @@ def test_plan_as_json_names_cost_event_and_account(make_project, command):
     assert not (project.root / ".privsyn").exists()
 
 
-@pytest.mark.parametrize(
-    ("method", "kinds"),
-    [
-        ("private_evolution", ["texts", "vectors"]),
-        ("keyphrase_seeding", ["texts", "vectors"]),
-        ("invisible_ink", ["rows of tokens"]),
-        ("dp_lora", ["records", "texts", "readings"]),
-    ],
-)
-def test_plan_with_a_trial_says_minutes_and_reads_no_record(
-    make_project, command, monkeypatch, method, kinds
-):
-    project, counts = make_project(), {}
-    project.data.unlink()
-
-    def a_minute(work):
-        work.do(2)
-        counts[work.things] = work.count
-        return 60.0
-
-    monkeypatch.setattr("privsyn.stages.duration._seconds", a_minute)
-    code, out, _ = command(project.root, "plan", "--method", method, "--time", "--json")
-    assert (code, json.loads(out)["minutes"]) == (0, counts)
-    assert list(counts) == kinds
-    assert min(counts.values()) > 0
-    _, out, _ = command(project.root, "plan", "--method", method, "--time")
-    assert f"{counts[kinds[0]]:.1f} for {kinds[0]}" in out
-    assert not (project.root / ".privsyn").exists()
-    code, _, err = command(project.root, "plan", "--all", "--time")
-    assert (code, "--all and --time exclude each other" in err) == (2, True)
-
-
 @pytest.mark.parametrize("every", [(), ("--all",)], ids=["one", "all"])
 def test_plan_of_what_does_not_fit_answers_and_ends_as_a_refusal(make_project, command, every):
     project = make_project()
