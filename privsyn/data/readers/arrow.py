@@ -183,6 +183,9 @@ def fingerprint_rows(source: Stream, key: bytes) -> str:
     return hashlib.blake2b(whole, key=key, person=b"privsyn rows", digest_size=20).hexdigest()
 
 
+_LISTS = {"list", "large_list", "fixed_size_list", "list_view", "large_list_view"}
+
+
 def _exact(kind: Any) -> Any:
     """The type that values are compared in: Python's texts and times are coarser than Arrow's."""
     import pyarrow as pa
@@ -197,7 +200,7 @@ def _exact(kind: Any) -> Any:
         return pa.int32() if kind.bit_width == 32 else pa.int64()
     if t.is_map(kind):
         return pa.map_(_exact(kind.key_type), _exact(kind.item_type))
-    if t.is_list(kind) or t.is_large_list(kind):
+    if str(kind).partition("<")[0] in _LISTS:
         return pa.large_list(_exact(kind.value_type))
     if t.is_struct(kind):
         return pa.struct([field.with_type(_exact(field.type)) for field in kind])

@@ -163,27 +163,28 @@ def test_the_content_of_a_table_is_its_rows(tmp_path: Path) -> None:
 
 
 FINE = (pa.timestamp("ns"), pa.time64("ns"), pa.duration("ns"), pa.timestamp("s"), pa.date64())
+LISTED = (*map(pa.list_, FINE), pa.list_(pa.string()), pa.list_(pa.string(), 1))
 
 
-@pytest.mark.parametrize("kind", [*FINE, *map(pa.list_, FINE), pa.list_(pa.string())], ids=str)
+@pytest.mark.parametrize("kind", [*FINE, *LISTED], ids=str)
 def test_content_is_compared_as_fine_and_as_far_as_it_is(tmp_path: Path, kind: pa.DataType) -> None:
     """Python's times end at microseconds and at the year 9999, and its texts at UTF-8."""
 
     def content(number: int) -> str:
-        inner = kind.value_type if pa.types.is_list(kind) else kind
+        inner = kind.value_type if kind in LISTED else kind
         if pa.types.is_string(inner):
             buffers = [None, pa.py_buffer(struct.pack("<ii", 0, 1)), pa.py_buffer(bytes([number]))]
             array = pa.Array.from_buffers(inner, 1, buffers)
         else:
             array = pa.array([number * (86400000 if inner == pa.date64() else 1)]).cast(inner)
         if inner != kind:
-            array = pa.ListArray.from_arrays([0, 1], array)
+            array = pa.ListArray.from_arrays([0, 1], array).cast(kind)
         with pa.ipc.new_stream(tmp_path / "kept", pa.schema({"seen": kind})) as writer:
             writer.write_batch(pa.record_batch([array], ["seen"]))
         return fingerprint_rows(PrivateCopy(tmp_path / "kept", "kept"), KEY)
 
     far = 10**12 if kind in (pa.timestamp("s"), pa.list_(pa.timestamp("s"))) else 10**7
-    far = 200 if kind == pa.list_(pa.string()) else far
+    far = 200 if "string" in str(kind) else far
     assert len({content(far), content(far + 1), content(far)}) == 2
 
 
