@@ -376,6 +376,8 @@ class Method(Protocol[SettingsT]):
     """Whether every step reads a new Poisson sample of the units."""
     counts: ClassVar[str]
     """Unit of its progress: tokens, steps, texts."""
+    columns_alone: ClassVar[bool] = False
+    """Whether it draws rows of declared columns, and no content beside them."""
     tuning_hint: ClassVar[str]
     """Settings to tune first, for advice."""
 

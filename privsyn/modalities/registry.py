@@ -41,9 +41,9 @@ def modality_of(dataset: Described) -> Modality:
     return TEXTS if dataset.text is not None else Tables(dataset.columns)
 
 
-def drawn_with(roles: Collection[str]) -> Kind:
-    """What a method draws that needs models of these roles."""
-    if not roles:
+def drawn_with(roles: Collection[str], *, columns_alone: bool = False) -> Kind:
+    """What a method draws that needs models of these roles; see ``Method.columns_alone``."""
+    if columns_alone:
         return Tables
     drawn = (kind for kind in MODALITIES.values() if kind.generator in roles)
     # Methods of texts need a role that other methods use, too, so no role tells them.

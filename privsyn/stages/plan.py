@@ -166,7 +166,7 @@ def _models(ctx: Context, method: Method[Any], given: Any) -> Mapping[Role, Mode
     config = ctx.config
     ctx.check_files(method.name)
     models = {role: describe_role(config.models, role, ctx.cache) for role in method.roles(given)}
-    _check_modality(config, method.name, models)
+    _check_modality(config, method, models)
     _refuse_small(config, method.name, models)
     if config.evaluate.enabled and config.evaluate.models:
         modality = modality_of(config.dataset)
@@ -460,12 +460,15 @@ def _refuse_small(config: Config, method: str, models: Mapping[Role, ModelIdenti
         )
 
 
-def _check_modality(config: Config, method: str, models: Mapping[Role, ModelIdentity]) -> None:
+def _check_modality(
+    config: Config, method: Method[Any], models: Mapping[Role, ModelIdentity]
+) -> None:
     """Refuse a method that draws texts for a dataset of images, or images of another form."""
-    modality, drawn = modality_of(config.dataset), drawn_with(models)
+    modality = modality_of(config.dataset)
+    drawn = drawn_with(models, columns_alone=method.columns_alone)
     if modality.name != drawn.name:
         raise ConfigError(
-            f"methods.{method} draws {drawn.things}, and dataset {config.dataset.name} holds "
+            f"methods.{method.name} draws {drawn.things}, and dataset {config.dataset.name} holds "
             f"{modality.things} ({modality.chosen}).",
             hint=_INSTEAD[modality.name],
         )

@@ -68,6 +68,7 @@ class ColumnsAlone(Method[ColumnsAloneConfig]):
     whole: ClassVar[bool] = True
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "rows"
+    columns_alone: ClassVar[bool] = True
     tuning_hint: ClassVar[str] = "columns.pairs, or fewer cells in dataset.columns"
 
     def roles(self, cfg: Any) -> tuple[Role, ...]:

@@ -45,7 +45,8 @@ def test_the_settings_say_of_which_modality_a_dataset_is() -> None:
 def test_the_models_say_what_a_method_draws() -> None:
     assert drawn_with(("language",)) is drawn_with(("embedder", "text")) is Texts
     assert drawn_with(("image_embedder", "image")) is Images
-    assert drawn_with(()) is Tables
+    assert drawn_with((), columns_alone=True) is Tables
+    assert drawn_with(()) is Texts, "of a method without models"
 
 
 def test_every_modality_is_checked_and_shown(tmp_path: Path) -> None:
