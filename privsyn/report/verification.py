@@ -36,6 +36,7 @@ from privsyn.ledger.decisions import Decision, What
 from privsyn.ledger.entries import Change, State
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import Terms
+from privsyn.modalities.registry import drawn_with
 from privsyn.release import signature
 from privsyn.release.certificate import (
     OTHER_HINT,
@@ -440,19 +441,24 @@ def _artifact(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:
 
 
 def _fields(folder: Path, plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
-    """Whether rows have no field but those that the plan declares, and so pays for."""
+    """Whether rows have no field but those that the plan declares and its method draws."""
     artifact = certificate["artifact"]
     file = folder / Path(str(artifact["file"])).name
     if artifact["media_type"] == MODEL_ROWS or not is_plain_file(file):
         return []
     with file.open("rb") as stream:
         names = {name for line in stream for name in parse_json(line)}
-    wrong = differences({"not declared": sorted(names - _OF_ROWS - plan.dataset.columns.keys())})
+    method, settings = plan.load_method()
+    # By the method: what it does not draw nothing pays for, whatever the dataset holds.
+    drawn = drawn_with(method.roles(settings), columns_alone=method.columns_alone)
+    known = {"id", *_CONTENT[drawn.name], *plan.dataset.columns}
+    known |= {"label"} if plan.dataset.labels else set()
+    wrong = differences({"not declared": sorted(names - known)})
     return [_check("artifact has the declared fields", not wrong, wrong=wrong)]
 
 
-_OF_ROWS = {"id", "label", "text", "messages", "file", "sha256"}
-"""Fields of rows beside declared columns."""
+_CONTENT = {"text": ("text", "messages"), "image": ("file", "sha256"), "table": ()}
+"""Fields of a row's content, by the name of what a method draws."""
 
 
 def _files(name: str, folder: Path, named: Sequence[tuple[str, str]]) -> Check:

@@ -7,7 +7,7 @@ target, and the rows are post-processing of it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -44,8 +44,8 @@ class ColumnsAloneMechanism(Mechanism):
 
     @property
     def whole(self) -> Event:
-        """The same."""
-        return self.event
+        """The same, and what is paid for after it."""
+        return replace(self.facts, before=()).whole(self.event)
 
     @property
     def derived(self) -> Mapping[str, float]:

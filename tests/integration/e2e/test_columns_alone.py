@@ -139,17 +139,36 @@ def test_its_exports_and_verification(table, tmp_path):
     further = more(ctx, folder.name, 30, published=False)
     assert [set(row) for row in released(further)] == [{"id", "label", *DECLARED}] * 30
     assert not [one for one in verification.verify(further, ctx.ledger) if one.passed is False]
-    # A row with one field more than the plan pays for, sealed anew by whoever forged it.
+    forge(folder, "diagnosis")
+
+
+def test_a_text_that_no_method_draws_does_not_verify(table):
+    """Nor where the certificate says that the dataset has texts."""
+    ctx = table(evaluate={"enabled": False}).context()
+    folder = made(ctx)
+    forge(folder, "text")
+    forge(folder, "messages", text="notes")
+
+
+def forge(folder, field, **dataset):
+    """Rows with one field more, sealed anew by whoever forged it, do not verify."""
     sealed = json.loads((folder / "certificate.json").read_text())
-    rows = [row | {"diagnosis": "flu"} for row in released(folder)]
+    sealed["plan"]["dataset"] |= dataset
+    rows = [row | {field: "flu"} for row in released(folder)]
     artifact = rewritten(folder, rows)
     sealed["artifact"] |= artifact
     sealed["seal"] = certificate.seal_of(sealed)
     (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
     failed = [one for one in verification.verify(folder, None) if one.passed is False]
-    assert (
-        "diagnosis" in {one.name: one.detail for one in failed}["artifact has the declared fields"]
-    )
+    assert field in {one.name: one.detail for one in failed}["artifact has the declared fields"]
+
+
+def test_what_is_paid_for_after_a_table_is_in_its_event(table):
+    """No setting asks for it; the price of a plan that does must not leave it out."""
+    planned = plan(table().context(), NAME, open_account=True)
+    paid = planned.model_copy(update={"paid_epsilon": 1.0})
+    whole = paid.mechanism().whole
+    assert whole.events == (planned.marginals.noise.event, paid.accuracy.event)
 
 
 def rewritten(folder, rows):
