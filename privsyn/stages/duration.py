@@ -23,8 +23,13 @@ def minutes(ctx: Context, plan: Plan) -> dict[str, float]:
 
     Raises:
         ModelError: A model does not load, or is not the planned one.
-        ConfigError: Images, or texts that no model writes.
+        ConfigError: No public size, images, or texts that no model writes.
     """
+    if ctx.config.account.public_size is None:
+        raise ConfigError(
+            "account.public_size is not set, and reading the records takes time, too. Set about how "
+            "many protected units there are, then ask again."
+        )
     release = open_plan(ctx, plan)
     kinds = _works(release, load_planned_models(release))
     return {work.things: work.count * _seconds(work) / 60 for work in kinds}
