@@ -210,8 +210,7 @@ def _ask(question: str, proposal: str, read: Callable[[str], T]) -> T:
 
 _METHOD = (
     "method: private_evolution, which taught labels more in less time than dp_lora. Take "
-    "--method dp_lora, with thousands of records and a GPU, for any number of texts or a model of "
-    "your own."
+    "--method dp_lora, with thousands of records and a GPU, for a model of your own."
 )
 
 
