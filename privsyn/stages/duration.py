@@ -27,8 +27,8 @@ def minutes(ctx: Context, plan: Plan) -> dict[str, float]:
     """
     if ctx.config.account.public_size is None:
         raise ConfigError(
-            "account.public_size is not set, and reading the records takes time, too. Set about how "
-            "many protected units there are, then ask again."
+            "account.public_size is not set, and reading the records takes time, too. Set about "
+            "how many protected units there are, then ask again."
         )
     release = open_plan(ctx, plan)
     kinds = _works(release, load_planned_models(release))
