@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -171,8 +172,7 @@ def fingerprint_rows(source: Stream, key: bytes) -> str:
     total = count = 0
     with open_batches(source) as (schema, batches):
         for batch in batches:
-            exact = [column.cast(_exact(column.type)).to_pylist() for column in batch.columns]
-            for values in zip(*exact, strict=True):
+            for values in zip(*map(_comparable, batch.columns), strict=True):
                 cells = [
                     cell for cell in zip(schema.names, values, strict=True) if cell[1] is not None
                 ]
@@ -183,6 +183,18 @@ def fingerprint_rows(source: Stream, key: bytes) -> str:
     return hashlib.blake2b(whole, key=key, person=b"privsyn rows", digest_size=20).hexdigest()
 
 
+def _comparable(column: Any) -> list[Any]:
+    """Values of a column as they are compared, (rows,): moments in nanoseconds, of any unit."""
+    kind = getattr(column, "dictionary", column).type
+    values = column.cast(_exact(kind)).to_pylist()
+    unit = re.match(r"(?:date|time|timestamp|duration)\d*\[(\w+)", str(kind))
+    if unit is None:
+        return list(values)
+    # The same rows may be read by another library, whose times have another unit.
+    return [value and value * _NANOSECONDS[unit[1]] for value in values]
+
+
+_NANOSECONDS = {"day": 86_400 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _LISTS = {"list", "large_list", "fixed_size_list", "list_view", "large_list_view"}
 
 

@@ -188,6 +188,21 @@ def test_content_is_compared_as_fine_and_as_far_as_it_is(tmp_path: Path, kind: p
     assert len({content(far), content(far + 1), content(far)}) == 2
 
 
+def test_a_moment_is_one_in_every_unit(tmp_path: Path) -> None:
+    """Else two accounts could pay for one table that two libraries read."""
+
+    def content(number: int | None, kind: pa.DataType) -> str:
+        batch = pa.record_batch([pa.array([number, None], kind)], ["seen"])
+        with pa.ipc.new_stream(tmp_path / "kept", batch.schema) as writer:
+            writer.write_batch(batch)
+        return fingerprint_rows(PrivateCopy(tmp_path / "kept", "kept"), KEY)
+
+    moments = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}
+    assert len({content(n, pa.timestamp(unit, "UTC")) for unit, n in moments.items()}) == 1
+    assert content(1, pa.date32()) == content(86_400_000, pa.date64())
+    assert content(1, pa.timestamp("us")) != content(1, pa.timestamp("ns"))
+
+
 def test_a_snapshot_is_read_as_it_was(tmp_path: Path) -> None:
     deleted(tmp_path / "notes")
     assert newest(tmp_path / "notes") == "1"
