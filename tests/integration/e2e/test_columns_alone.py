@@ -15,7 +15,7 @@ import privsyn
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.events import load
-from privsyn.errors import ConfigError, DataError
+from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.export import export
 from privsyn.ledger.entries import State
 from privsyn.release import certificate
@@ -176,6 +176,19 @@ def rewritten(folder, rows):
 
     written = write_jsonl_atomic(folder / "synthetic.jsonl", rows)
     return {"sha256": written.sha256, "rows": len(rows)}
+
+
+@pytest.mark.parametrize("change", ["edit", "remove"])
+def test_counts_that_somebody_edited_make_no_further_rows(table, change):
+    ctx = table(evaluate={"enabled": False}).context()
+    folder = made(ctx)
+    file = folder / "exhibits" / "columns.json"
+    file.write_bytes(file.read_bytes().replace(b"0", b"1", 1))
+    if change == "remove":
+        file.unlink()
+    with pytest.raises(VerificationError, match="exhibits"):
+        more(ctx, folder.name, 3, published=False)
+    assert [one.name for one in folder.parent.iterdir()] == [folder.name], "nothing half-written"
 
 
 def test_columns_that_no_draw_pays_for_are_no_plan(table):

@@ -12,6 +12,7 @@ import pytest
 from privsyn.columns import choice as noise_module
 from privsyn.columns import marginals as module
 from privsyn.columns.marginals import Marginals
+from privsyn.columns.rows import explained
 from privsyn.columns.settings import ColumnsConfig
 from privsyn.data.columns import Column
 from privsyn.data.records import Bucket, Cell, Private
@@ -116,8 +117,8 @@ def scores_apart(drawn, one, other):
     """Largest change of a score between two inputs, in records."""
     every, found = drawn.candidates, []
     exact = [np.split(counts(every, three(side)), every.ends[:-1]) for side in (one, other)]
-    for explained in told(every):
-        here, there = (drawn.choice.scores(side, explained) for side in exact)
+    for one_told in told(every):
+        here, there = (drawn.choice.scores(side, one_told) for side in exact)
         found.append(int(np.abs(here - there).max()))
     return max(found) / module.LATTICE
 
@@ -135,6 +136,41 @@ def test_a_unit_moves_a_score_by_its_records(most):
         assert drawn.choice.mechanism.sensitivity == adjacency.moves * most * module.LATTICE
         assert widest <= adjacency.moves * most
         assert widest >= most, "and no less"
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_no_pair_is_likelier_by_more_than_is_charged(adjacency):
+    """Random neighbors, whatever noisy tables make of them: range of losses, and zCDP."""
+    rng, losses, divergences = np.random.default_rng(3), [], []
+    for trial in range(150):
+        drawn = chosen(adjacency, most := 1 + trial % 4)
+        every, price = drawn.candidates, drawn.choice.mechanism.event.range
+
+        def unit(name, most=most):
+            # Half of the units have the same record as often as they may.
+            kinds = rng.choice(len(KINDS), 1 if rng.random() < 0.5 else most).tolist()
+            some = [KINDS[kind] for kind in (kinds * most)[:most]]
+            urgent = int(rng.integers(3))
+            return tuple((label, (*row, urgent), name) for label, row in some)
+
+        base = unit("a") if rng.random() < 0.5 else ()
+        sides = base + unit("c"), base + (unit("c") if adjacency.moves == 2 else ())
+        noise = rng.choice([0, 1e-3, 1]) * rng.normal(0, drawn.noise.sigma, drawn.ends[-1])
+        noisy = counts(drawn, base) + noise.astype(np.int64)
+        by_star = explained(drawn, list(drawn.split(noisy)), every.tables)
+        # Whatever is made of noisy tables is the same for neighbors.
+        told_so_far = [rng.choice([0, 1, 9], one.shape) * one for one in by_star]
+        logs = []
+        for side in sides:
+            exact = np.split(counts(every, side), every.ends[:-1])
+            nats = drawn.choice.scores(exact, told_so_far) / drawn.choice.mechanism.scale
+            logs.append(nats - np.logaddexp.reduce(nats))
+        losses.append(np.abs(logs[0] - logs[1]).max() / price)
+        for order, (one, other) in itertools.product((1.5, 4, 30), (logs, logs[::-1])):
+            moment = np.logaddexp.reduce(order * one + (1 - order) * other)
+            divergences.append(moment / (order - 1) / (order * price**2 / 8))
+    assert 0.6 < max(losses) <= 1 + 1e-9
+    assert max(divergences) <= 1
 
 
 @pytest.mark.parametrize("most", [1, 3])
