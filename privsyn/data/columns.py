@@ -215,6 +215,11 @@ class Column(Section):
         place = bisect_right(self._firsts, round(number * 10**self.decimals)) - 1
         return min(max(place, 0), self.bins - 1)
 
+    def released_cell(self, cell: int) -> int:
+        """The cell in which a released value is found that was drawn in this one; see ``draw``."""
+        missing = len(self.cells) - 1
+        return missing if self.values is None and cell == missing - 1 else cell
+
     def draw(self, cell: int, rng: np.random.Generator) -> str | float | int | None:
         """A synthetic JSON value in a cell: a text, a number, a day as ISO text, or None.
 
@@ -242,9 +247,9 @@ Columns = Annotated[dict[str, Column], AfterValidator(lambda named: dict(sorted(
 
 
 def in_cells(columns: Mapping[str, Column], row: Sequence[int]) -> str:
-    """The names of a row's cells, on one line."""
+    """The names of a row's cells on one line, as far as a released row shows them."""
     named = zip(columns.items(), row, strict=True)
-    return ", ".join(f"{name}: {column.cells[cell]}" for (name, column), cell in named)
+    return ", ".join(f"{name}: {one.cells[one.released_cell(cell)]}" for (name, one), cell in named)
 
 
 def _day(value: Any) -> Day | None:

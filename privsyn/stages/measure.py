@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
+from privsyn.data.columns import Column
 from privsyn.data.images import Pixels, decode
 from privsyn.data.profile import Row, load_images, read_image_rows, read_rows
 from privsyn.data.records import Record
@@ -329,7 +330,7 @@ def _by_columns(plan: Plan, synthetic: Sequence[Row], real: Sequence[Record]) ->
         labels,
     )
     theirs = CellRecords.of(
-        [record.row for record in real],
+        [list(map(Column.released_cell, declared.values(), record.row)) for record in real],
         [record.content for record in real],
         [record.label for record in real],
         labels,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
-from privsyn.data.columns import Column
+from privsyn.data.columns import Column, Dates, in_cells
 from privsyn.data.settings import ImageConfig
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.modalities.images import Images
@@ -27,6 +29,7 @@ FORM = ImageConfig(size=8, mode="L")
 
 
 COLUMNS = {"age": Column(range=(18, 95))}
+YEAR = Dates.model_validate({"start": "2024-01-01", "end": "2024-12-31"})
 
 
 def identity(images: ImageConfig | None, **changes) -> DatasetIdentity:
@@ -40,6 +43,18 @@ def test_the_settings_say_of_which_modality_a_dataset_is() -> None:
     assert modality_of(identity(None)) == TEXTS
     assert modality_of(identity(FORM)) == modality_of(identity(FORM, text=None)) == Images(FORM)
     assert modality_of(identity(None, text=None, columns=COLUMNS)) == Tables(COLUMNS)
+
+
+def test_a_record_and_a_row_in_its_cells_read_alike() -> None:
+    """Else the audit would miss whoever is outside of a declared range."""
+    columns = COLUMNS | {"way": Column(values=("web",)), "day": Column(date=YEAR)}
+    rng = np.random.default_rng(1)
+    for row in itertools.product(*(range(len(one.cells)) for one in columns.values())):
+        drawn = {
+            name: one.draw(cell, rng)
+            for (name, one), cell in zip(columns.items(), row, strict=True)
+        }
+        assert Tables(columns).read_released(Path(), drawn) == in_cells(columns, row)
 
 
 def test_the_models_say_what_a_method_draws() -> None:
