@@ -10,13 +10,13 @@ import privsyn
 
 PUBLIC = {
     "Project.open": "(folder='.', *, day=None, texts=None, **settings)",
-    "Project.create": "(folder, data, *, unit, text='text', label=None, labels=(), columns=None, "
-    "document=None, protects=None, name=None, version='v1', image_size=None, image_mode=None, "
-    "account=None, method=None, texts=None, **settings)",
+    "Project.create": "(folder, data, *, unit, text='text', roles=(), label=None, labels=(), "
+    "columns=None, document=None, protects=None, name=None, version='v1', image_size=None, "
+    "image_mode=None, account=None, method=None, texts=None, **settings)",
     "Project.using": "(self, data, *, version)",
     "Project.check": "(self)",
     "Project.plan": "(self, method=None, *, epsilon=None, delta=None, draw=None, texts=None, "
-    "**settings)",
+    "time=False, **settings)",
     "Project.release": "(self, planned, *, publish=True)",
     "Project.releases": "(self)",
     "Project.open_release": "(self, name)",

@@ -47,7 +47,7 @@ def drawn(count: int) -> list[dict[str, Any]]:
 def folder(tmp_path: Path) -> Path:
     made = tmp_path / "invisible_ink-00ff"
     file = write_rows(made, drawn(9))
-    seal_folder(made, 9, plan={"dataset": {"columns": DECLARED}})
+    seal_folder(made, 9, plan={"dataset": {"columns": DECLARED}, "columns": {}})
     note_checks(made, validate_file(file, ValidationConfig(), (), (9, 9), columns=COLUMNS))
     return made
 
