@@ -90,7 +90,7 @@ PARAMS = {
         "epsilon": 30.0,
         "delta": 1e-6,
     },
-    "privacy": {"epsilon": 6.0, "delta": 1e-6},
+    "privacy": {"epsilon": 4.5, "delta": 1e-6},
     "pipeline": list(METHODS),
     "methods": METHODS,
     "models": {"language": "tiny"},

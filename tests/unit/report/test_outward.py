@@ -91,7 +91,7 @@ def test_a_passed_release_answers_what_a_reader_comes_with(made):
         "Taken from the file at even distances, and not picked.",
         "Take any one patient out of the data, or add one",
         "the factor e^epsilon, plus delta. At most 4 records of each patient are used.",
-        "Spent with it 8.5% of the cap",
+        "Spent with it 5.3% of the cap",
         "privsyn verify invisible_ink-00ff --require-ledger --ledger URL",
         "median",
         "number i",
