@@ -34,7 +34,7 @@ LABELED = GIVEN | {"label": "kind"}
         (LABELED | {"labels": "Bug"}, "labels='Bug' must be a list of strings."),
         (LABELED | {"labels": CANARY}, "labels=<str> must be a list of strings."),
         (LABELED | {"labels": {"Bug", "B"}}, "labels=<set> must be a list of strings"),
-        (GIVEN | {"text": FRAME["body"]}, "text=<Series> must be a string or None. text: Column of the"),
+        (GIVEN | {"text": FRAME["body"]}, "text=<Series> must be a string or None."),
         (GIVEN | {"text": "bdy"}, "column 'bdy' (argument text) is not in the frame"),
         (GIVEN | {"method": "ink"}, "method='ink' is not known"),
     ],

@@ -182,7 +182,7 @@ def test_a_file_that_is_no_suite_is_a_config_error(tmp_path, content):
 
 
 def test_an_unknown_suite_names_the_shipped_ones(tmp_path):
-    with pytest.raises(ConfigError, match=r"no file .*texts.*Shipped suites: images, table, text\."):
+    with pytest.raises(ConfigError, match=r"no file .*texts.* images, table, text\."):
         load_suite(ValidationConfig(suite="texts"), LABELS, (1, 1), PublicFiles(tmp_path))
 
 
