@@ -161,7 +161,7 @@ def test_a_method_that_reads_the_data_makes_no_more(make_project):
 def test_further_records_that_fail_their_suite_are_not_released(monkeypatch, tmp_path):
     ctx, asked = MagicMock(), []
     failed = SimpleNamespace(success=False, failures=())
-    monkeypatch.setattr(stage, "examine", lambda *_: (failed, []))
+    monkeypatch.setattr(stage, "examine", lambda *_: failed)
     monkeypatch.setattr(stage, "place", lambda *_, released: asked.append(released) or tmp_path)
     with pytest.raises(ValidationFailed):
         stage.check_more(ctx, MagicMock(), tmp_path / "r.more-1", 1)

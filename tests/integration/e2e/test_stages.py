@@ -574,7 +574,7 @@ def test_a_paid_release_is_published_though_it_cannot_be_measured(lost):
     assert (project.root / "releases" / f"{planned.id}.dvc").is_file()
     assert ctx.ledger.releases.get(planned.id).state == "COMMITTED"
     assert heard == [log_line(ctx.workspace.internal(planned.id))]
-    assert heard[0].startswith("not measured: ModelError at ")
+    assert heard[0].startswith("not measured: ModelError in ")
     assert f"privsyn report --measure {planned.id}" in heard[0]
     assert "measuring failed (the whole evaluation: " in outcome(ctx, planned)["utility (internal)"]
     assert (
@@ -606,7 +606,7 @@ def test_a_failed_stage_of_measuring_ends_well_for_dvc(lost):
     plan_file = project.root / "planned.json"
     plan_file.write_text(json.dumps(planned.model_dump(mode="json")))
     done = project.cli("stage", "evaluate", "--plan", str(plan_file))
-    assert "not measured: ModelError at " in done.stdout
+    assert "not measured: ModelError in " in done.stdout
 
 
 def test_a_release_is_measured_once_per_settings(make_project):

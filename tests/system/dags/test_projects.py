@@ -32,7 +32,7 @@ def parsed(project, folder):
 def test_every_project_has_dags_of_its_own(parsed, folder):
     assert parsed["errors"] == {}
     kinds = {name.removeprefix("privsyn_clinic_") for name in parsed["dags"] if "clinic" in name}
-    assert len(kinds) == 6
+    assert len(kinds) == 7
     names = ("clinic", "lab", "trial", "broken")
     assert set(parsed["dags"]) == {f"privsyn_{name}_{kind}" for name in names for kind in kinds}
     for name, params in (("clinic", "clinic/params.yaml"), ("trial", "trial.yaml")):
