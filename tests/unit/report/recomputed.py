@@ -121,7 +121,8 @@ def sayable(folder: Path) -> set[str]:
     confidence = sealed.get("accuracy", {}).get("confidence", 0)
     said |= {f"{100 * confidence:.0f}"}
     known = paid.get("risk_without_secret", risk)  # by somebody who knows the buckets
-    rates = [(1 + one["advantage"]) / 2 for one in (risk, known)]
+    family = paid.get("risk_together", risk)
+    rates = [(1 + one["advantage"]) / 2 for one in (risk, known, family)]
     rates += [risk["found_at_1_percent"], risk["found_at_1_permille"]]
     said |= {f"{math.ceil(100 * rate - 1e-9):,}" for rate in rates}
     said.add(f"{len(validated.get('cautions', ()))}")
