@@ -15,6 +15,7 @@ from privsyn.columns.rows import explained, synthetic_rows
 from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.data.partition import beside
 from privsyn.data.records import Bucket
+from privsyn.dp.mechanisms import DiscreteGaussian
 from privsyn.errors import ReleaseLost
 from privsyn.models.rows import NO_ROWS, SyntheticRows
 from privsyn.release.plan import Plan
@@ -54,15 +55,7 @@ def draw_columns(release: OpenPlan, work: Workdir) -> None:
         raise ReleaseLost(f"release {release.id} is committed: nothing more may be drawn for it.")
     with session(release, COLUMNS, work) as part:
         journal = part.journal
-        # Before the draw begins, since an exception within it would lose the release.
-        counts = np.zeros(0, np.int64)
-        if not journal.has(_DRAW):
-            counts = marginals.count(_buckets(release, work))
-        part.lease.check()
-        noisy = journal.draw_array(
-            _DRAW, lambda: marginals.noise.draw(counts, part.noise), marginals.ends[-1]
-        )
-
+        noisy = _counted(release, work, part, marginals, marginals.noise, _DRAW)
         whole = marginals
         if marginals.choice is not None:
             whole, noisy = _with_pairs(release, work, part, marginals, noisy)
@@ -109,14 +102,25 @@ def _with_pairs(
 
     pairs = choice.choose(every.tables, draw)
     counted = replace(every, tables=tuple(pairs))
-    counts = np.zeros(0, np.int64)
-    if not journal.has(_PAIRS):
-        counts = counted.count(_buckets(release, work))
-    part.lease.check()
-    together = journal.draw_array(
-        _PAIRS, lambda: choice.noise.draw(counts, part.noise), counted.ends[-1]
-    )
+    together = _counted(release, work, part, counted, choice.noise, _PAIRS)
     return marginals.with_pairs(pairs), np.concatenate([noisy, together])
+
+
+def _counted(
+    release: OpenPlan,
+    work: Workdir,
+    part: Drawing,
+    marginals: Marginals,
+    noise: DiscreteGaussian,
+    name: str,
+) -> NDArray[np.int64]:
+    """Noisy counts of these tables, one after the other: one draw, in the journal by its name."""
+    counts = np.zeros(0, np.int64)
+    # Before the draw begins, since an exception within it would lose the release.
+    if not part.journal.has(name):
+        counts = marginals.count(_buckets(release, work))
+    part.lease.check()
+    return part.journal.draw_array(name, lambda: noise.draw(counts, part.noise), marginals.ends[-1])
 
 
 def _buckets(release: OpenPlan, work: Workdir) -> Iterator[Bucket]:
