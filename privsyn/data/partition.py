@@ -468,8 +468,8 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
             # One order for every attempt, whatever the order of the lines.
             ordered = sorted(rows[cell.index])
             texts, units = [text for _, text, *_ in ordered], [unit for *_, unit, _ in ordered]
-            beside = Private([row for *_, row in ordered])
-            buckets.append(Bucket(cell, Private(texts), Private(units), beside))
+            codes = [row for *_, row in ordered]
+            buckets.append(Bucket(cell, Private(texts), Private(units), Private(codes)))
     return buckets
 
 
@@ -483,13 +483,9 @@ def beside(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> Itera
     while some := list(islice(lines, _SOME)):
         for index in dict.fromkeys(line["cell"] for line in some):
             of_cell = [line for line in some if line["cell"] == index]
-            units, rows = (
-                [line["unit"] for line in of_cell],
-                [tuple(line.get("row", ())) for line in of_cell],
-            )
-            yield Bucket(
-                by_index[index], Private([""] * len(of_cell)), Private(units), Private(rows)
-            )
+            texts, units = [""] * len(of_cell), [line["unit"] for line in of_cell]
+            codes = [tuple(line.get("row", ())) for line in of_cell]
+            yield Bucket(by_index[index], Private(texts), Private(units), Private(codes))
 
 
 def _read_shard(
