@@ -25,21 +25,22 @@ def minutes(ctx: Context, plan: Plan) -> dict[str, float]:
         ModelError: A model does not load, or is not the planned one.
         ConfigError: No public size, images, or texts that no model writes.
     """
-    if ctx.config.account.public_size is None:
+    size = ctx.config.account.public_size
+    if size is None:
         raise ConfigError(
             "account.public_size is not set, and reading the records takes time, too. Set about "
             "how many protected units there are, then ask again."
         )
     release = open_plan(ctx, plan)
-    kinds = _works(release, load_planned_models(release))
+    units = size * (1 - plan.dataset.holdout)
+    kinds = _works(release, load_planned_models(release), units)
     return {work.things: work.count * _seconds(work) / 60 for work in kinds}
 
 
-def _works(release: OpenPlan, models: Backends) -> Iterator[Work]:
-    """What takes the time of a release, by what its method does."""
+def _works(release: OpenPlan, models: Backends, units: float) -> Iterator[Work]:
+    """What takes the time of a release of so many units, by what its method does."""
     method, settings, plan = release.method, release.settings, release.plan
     labels: list[Any] = list(plan.dataset.labels) or [None]
-    units = (release.ctx.config.account.public_size or 0) * (1 - plan.dataset.holdout)
     fresh = method.fresh(settings) if isinstance(method, WritesFresh) else None
     prompt = method.prompt(settings)
     if isinstance(method, TriesWork):
