@@ -55,7 +55,7 @@ def draw_columns(release: OpenPlan, work: Workdir) -> None:
         raise ReleaseLost(f"release {release.id} is committed: nothing more may be drawn for it.")
     with session(release, COLUMNS, work) as part:
         journal = part.journal
-        noisy = _counted(release, work, part, marginals, marginals.noise, _DRAW)
+        noisy = _noisy_counts(release, work, part, marginals, marginals.noise, _DRAW)
         whole = marginals
         if marginals.choice is not None:
             whole, noisy = _with_pairs(release, work, part, marginals, noisy)
@@ -102,11 +102,11 @@ def _with_pairs(
 
     pairs = choice.choose(every.tables, draw)
     counted = replace(every, tables=tuple(pairs))
-    together = _counted(release, work, part, counted, choice.noise, _PAIRS)
+    together = _noisy_counts(release, work, part, counted, choice.noise, _PAIRS)
     return marginals.with_pairs(pairs), np.concatenate([noisy, together])
 
 
-def _counted(
+def _noisy_counts(
     release: OpenPlan,
     work: Workdir,
     part: Drawing,
