@@ -33,7 +33,7 @@ from privsyn.evaluation.embeddings import EmbeddedOnce
 from privsyn.methods.base import PricingFacts
 from privsyn.methods.private_evolution.adaptation import Adaptation, TokenTable
 from privsyn.methods.private_evolution.mechanism import calibrate
-from privsyn.methods.private_evolution.settings import PRESETS, PrivateEvolutionConfig
+from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Grid, Voters, exact_sums, labels_of
 from privsyn.models.language.text_variation import TextConfig, TextVariation
 from privsyn.models.loading import (
@@ -61,7 +61,7 @@ class Bench:
         self.labels = [*self.train]
         self.units = [[f"{of}/{i}" for i in range(len(group))] for of, group in self.train.items()]
         self.models, self.performance = ModelsConfig(), PerformanceConfig()
-        settings = PrivateEvolutionConfig(**PRESETS[SMALL])
+        settings = PrivateEvolutionConfig(**PrivateEvolutionConfig.presets[SMALL])
         facts = PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), tuple(self.labels))
         self.mechanism = calibrate(settings, Guarantee(3.0, 1e-6), facts)
         self.votes = EmbeddedOnce(lambda: load_embedder(self.models, self.performance))

@@ -43,10 +43,10 @@ WORDS: Mapping[str, str] = {
 """Pattern of a setting -> what it requires, for messages."""
 
 
-def read_presets(module: str) -> Mapping[str, Mapping[str, Any]]:
-    """The presets of a method, from ``presets.yaml`` beside a module of it."""
+def read_presets(module: str, file: str = "presets.yaml") -> Mapping[str, Mapping[str, Any]]:
+    """The presets of a method, from a file beside a module of it."""
     presets: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
-        Path(module).with_name("presets.yaml").read_text("utf-8")
+        Path(module).with_name(file).read_text("utf-8")
     )
     return presets
 

@@ -14,52 +14,13 @@ from privsyn.methods.shared.prompts import Candidates, LabelSplit, WholeSentence
 from privsyn.models.language.text_variation import TOP_P, LabelWords, TopP
 from privsyn.models.protocols import PromptTemplate, Sampling
 from privsyn.models.rows import begin_with
-from privsyn.section import PAPER, SMALL
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # Yu et al. 2023, Table 2 and Appendix A, as for MediaSum: 10 epochs of 182,034 dialogs in
-    # batches of 2,048, unconditional generation. The layers are those that come nearest to its
-    # 17.5 million trained numbers in Llama 2 7B (16.8); it names neither them nor alpha. Its
-    # dialogs have up to 1,000 words, and it names no cut: 2,048 tokens, which hold them, are ours.
-    PAPER: {
-        "sampling_rate": 2048 / 182_034,
-        "expected_batch": 2048,
-        "steps": 889,
-        "clip_norm": 1.0,
-        "noise_multiplier": 1.1,
-        "rank": 16,
-        "target_modules": ("q_proj", "k_proj", "v_proj", "o_proj"),
-        "learning_rate": 1e-3,
-        "learning_rate_schedule": "constant",
-        "max_tokens": 2048,
-        "prompt": "",
-        "texts_per_label": 500_000,
-        "top_k": 200,
-        "top_p": 1.0,
-        "candidates": 1,
-        "whole_sentences": False,
-    },
-    # Measured with models of 2 to 135 million parameters: benchmarks/RESULTS.md.
-    SMALL: {
-        "sampling_rate": 0.1,
-        "expected_batch": 120,
-        "steps": 30,
-        "clip_norm": 1.0,
-        "rank": 4,
-        "target_modules": ("all-linear",),
-        "learning_rate": 0.003,
-        "learning_rate_schedule": "linear",
-        "max_tokens": 48,
-        "top_k": 100,
-        "texts_per_label": 40,
-    },
-}
+from privsyn.section import read_presets
 
 
 class DPLoraConfig(ReadsFiles):
     """Settings of DP-LoRA. All are public; none comes from the data."""
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = read_presets(__file__)
 
     sampling_rate: float = Field(
         default=0.05,

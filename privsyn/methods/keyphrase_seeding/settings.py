@@ -13,44 +13,12 @@ from privsyn.files import OnDisk, Sha256
 from privsyn.methods.keyphrase_seeding.dp_kde import Ensemble, Noise
 from privsyn.methods.shared.prompts import Candidates
 from privsyn.models.language.text_variation import LabelWords, MaxTokens
-from privsyn.section import PAPER, SMALL
+from privsyn.section import read_presets
 
 SECTION = "methods.keyphrase_seeding"
 
 SHIPPED = "builtin"
 
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # Nagesh et al. 2025, section 3: epsilon 6 = 1 + 5; the other budgets by vocabulary_share.
-    # Prompts name the kind of document and the terms, never the class. Ours: features, max_tokens
-    # and the model's sampling.
-    PAPER: {
-        "noise": "laplace",
-        "vocabulary_share": 1 / 6,
-        "vocabulary_size": 1000,
-        "phrases_per_document": 10,
-        "evidence": False,
-        "sequence_length": 10,
-        "sequences_per_label": 1000,
-        "ensemble": "independent",
-        "name_labels": False,
-        "prompt": "Write {document} that contains the following terms: {phrases}",
-        "candidates": 1,
-        "features": 2000,
-        "max_tokens": 300,
-    },
-    # Measured with a model of 135 million parameters: benchmarks/RESULTS.md.
-    SMALL: {
-        "noise": "gaussian",
-        "ensemble": "independent",
-        "vocabulary_size": 300,
-        "phrases_per_document": 5,
-        "features": 4000,
-        "sequence_length": 6,
-        "sequences_per_label": 40,
-        "max_tokens": 48,
-    },
-}
 
 TEMPERATURE = 0.8
 """Of the language model; its answers are post-processing."""
@@ -71,7 +39,7 @@ ENSEMBLE_POWER = 40.0
 class KeyphraseSeedingConfig(ReadsFiles):
     """Settings of keyphrase prompt seeding. All are public; none comes from the data."""
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = read_presets(__file__)
 
     vocabulary: Annotated[str, OnDisk("file", (SHIPPED,), pinned=True)] = Field(
         default=SHIPPED,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -11,69 +10,16 @@ from pydantic import Field, model_validator
 
 from privsyn.methods.shared.prompts import LabelSplit
 from privsyn.models.language.text_variation import TextConfig, TextSettings
-from privsyn.section import PAPER, SMALL, Section
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # Xie et al. 2024, Algorithm 1 (Aug-PE), as its authors' scripts run it on Yelp with GPT-2:
-    # L = 7 candidates a text (k = 6 variations), chosen by rank without a threshold, no lookahead,
-    # half of a text varied; 10 of their 20 rounds, as Nagesh et al. 2025 ran it. They write 5,000
-    # texts over all labels. Ours: the prompts, and styles without their lists of keywords.
-    PAPER: {
-        "modality": "text",
-        "rounds": 10,
-        "threshold": 0.0,
-        "lookahead": 0,
-        "population": 5000,
-        "expansion": 7,
-        "degrees": (0.5,),
-        "text": {"max_tokens": 64, "temperature": 1.4},
-    },
-    # Measured with a model of 135 million parameters: benchmarks/RESULTS.md.
-    SMALL: {
-        "modality": "text",
-        "rounds": 1,
-        "lookahead": 0,
-        "population": 20,
-        "voted": 20,
-        "expansion": 4,
-        "degrees": (0.6,),
-        "word_share": 0.5,
-        "mean_share": 0.25,
-        "text": {"max_tokens": 48},
-    },
-}
-IMAGE_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # Lin et al. 2024, Appendix J: CIFAR10 with t = 10. The threshold is 2 t, sqrt(2) times the
-    # noise. Cats (Appendix L) have 13 rounds at noise_multiplier 2 and threshold 2.
-    PAPER: {
-        "modality": "image",
-        "rounds": 20,
-        "noise_multiplier": 10 * math.sqrt(2),
-        "threshold": 20.0,
-        "lookahead": 8,
-        "population": 5000,
-        "expansion": 1,
-        "degrees": (0.98, 0.6),
-        "image_steps": (100,),
-    },
-    # Measured with the embedded generator of digits: benchmarks/RESULTS.md.
-    SMALL: {
-        "modality": "image",
-        "rounds": 3,
-        "lookahead": 0,
-        "population": 60,
-        "expansion": 1,
-        "degrees": (0.8, 0.4),
-        "mean_share": 0.25,
-    },
-}
+from privsyn.section import Section, read_presets
 
 
 class PrivateEvolutionConfig(Section):
     """Settings of private evolution. All are public; none is read from the data."""
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
-    image_presets: ClassVar[Mapping[str, Mapping[str, Any]]] = IMAGE_PRESETS
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = read_presets(__file__)
+    image_presets: ClassVar[Mapping[str, Mapping[str, Any]]] = read_presets(
+        __file__, "image_presets.yaml"
+    )
 
     modality: Literal["image", "text"] = Field(default="image", description="What a record is.")
     rounds: int = Field(default=8, ge=1, le=1000, description="Rounds of votes (T).")
