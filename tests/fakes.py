@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,9 @@ from safetensors.numpy import save as save_tensors
 
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.errors import ModelError
-from privsyn.models.protocols import Grammar, PromptTemplate, Row, Sampling, Training
+from privsyn.methods.base import Backends, Draw
 from privsyn.models.rows import split_row
+from privsyn.models.settings import PerformanceConfig
 
 LogitScript = Callable[
     [str | None, str | None, tuple[int, ...]], Sequence[float] | NDArray[np.float32]
@@ -44,16 +44,14 @@ WORDS = (
 )
 
 
-def hashed_script(vocabulary: Sequence[str]) -> LogitScript:
+def hashed_script(vocabulary):
     """Logits in [-2, 2] from a hash of the row, plus 2 for every word of the reference.
 
     A pure function of (label, reference, tokens), so rows are independent to the last bit. The end
     becomes likelier with length.
     """
 
-    def script(
-        label: str | None, reference: str | None, tokens: tuple[int, ...]
-    ) -> NDArray[np.float32]:
+    def script(label, reference, tokens):
         digest = hashlib.shake_128(repr((label, tokens)).encode()).digest(2 * len(vocabulary))
         logits = np.frombuffer(digest, dtype="<u2").astype(np.float32) / np.float32(2**14) - 2
         known = set(reference.split()) if reference else set()
@@ -91,21 +89,21 @@ class FakeLogitModel:
     eos: int = field(default=0, init=False)
 
     @property
-    def vocab_size(self) -> int:
+    def vocab_size(self):
         """Number of words."""
         return len(self.vocabulary)
 
     @property
-    def ends(self) -> frozenset[int]:
+    def ends(self):
         """The end."""
         return frozenset([self.eos])
 
     @property
-    def breaks(self) -> NDArray[np.int64]:
+    def breaks(self):
         """The end: no word holds a line break."""
         return np.array([self.eos], np.int64)
 
-    def check(self, template: PromptTemplate, reference_tokens: int, max_tokens: int) -> None:
+    def check(self, template, reference_tokens, max_tokens):
         """Refuse a prompt that with ``max_tokens`` outgrows ``context``.
 
         Raises:
@@ -119,23 +117,12 @@ class FakeLogitModel:
                 f"plus max_tokens={max_tokens}."
             )
 
-    def public_rows(
-        self, template: PromptTemplate, labels: Sequence[str | None], max_tokens: int
-    ) -> FakeSession:
+    def public_rows(self, template, labels, max_tokens):
         """One row per label, without a reference."""
         self.heard.append({"template": template, "labels": labels, "max_tokens": max_tokens})
         return FakeSession(self, [(label, None) for label in labels], max_tokens)
 
-    def private_rows(
-        self,
-        template: PromptTemplate,
-        labels: Sequence[str | None],
-        references: Sequence[str],
-        reference_tokens: int,
-        max_tokens: int,
-        *,
-        declared: Collection[str | None],
-    ) -> FakeSession:
+    def private_rows(self, template, labels, references, reference_tokens, max_tokens, *, declared):
         """One row per (label, reference), the reference cut to ``reference_tokens`` words."""
         if not set(labels) <= set(declared):
             raise ValueError(f"labels {set(labels)} are not all declared: {set(declared)}")
@@ -152,21 +139,15 @@ class FakeLogitModel:
         cut = [" ".join(text.split()[:reference_tokens]) for text in references]
         return FakeSession(self, list(zip(labels, cut, strict=True)), max_tokens)
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens):
         """The words, without the end and without anything outside the vocabulary."""
         return " ".join(self.vocabulary[t] for t in tokens if 0 < t < len(self.vocabulary))
 
-    def likelihoods(
-        self,
-        template: PromptTemplate,
-        labels: Sequence[str | None],
-        texts: Sequence[str],
-        max_tokens: int,
-    ) -> NDArray[np.float64]:
+    def likelihoods(self, template, labels, texts, max_tokens):
         """Log-likelihood of each text's words by the script of its label, shape (texts,)."""
         return np.array([self._nats(*pair, max_tokens) for pair in zip(labels, texts, strict=True)])
 
-    def _nats(self, label: str | None, text: str, max_tokens: int) -> float:
+    def _nats(self, label, text, max_tokens):
         tokens = tuple(self.vocabulary.index(word) for word in text.split()[:max_tokens])
         script, total = self.script or hashed_script(self.vocabulary), 0.0
         for place, token in enumerate(tokens):
@@ -174,7 +155,7 @@ class FakeLogitModel:
             total += float(logits[token] - np.logaddexp.reduce(logits))
         return total
 
-    def grammar(self, schema: Mapping[str, Any]) -> Grammar:
+    def grammar(self, schema):
         """Not supported: the tokens of this fake are words."""
         raise ModelError("models.language=fake: its tokens cannot follow a JSON schema.")
 
@@ -182,21 +163,14 @@ class FakeLogitModel:
 class FakeSession:
     """A Session of a FakeLogitModel."""
 
-    def __init__(
-        self,
-        model: FakeLogitModel,
-        rows: Sequence[tuple[str | None, str | None]],
-        max_tokens: int,
-    ) -> None:
+    def __init__(self, model, rows, max_tokens):
         self._model = model
         self._rows = list(rows)
         self._tokens: list[tuple[int, ...]] = [()] * len(rows)
         self._max_tokens = max_tokens
         self._script = model.script or hashed_script(model.vocabulary)
 
-    def logits(
-        self, rows: slice = slice(None), columns: NDArray[np.int64] | None = None
-    ) -> NDArray[np.float32]:
+    def logits(self, rows=slice(None), columns=None):
         """Next-token logits, shape (rows, columns)."""
         out = np.empty((len(self._rows), self._model.vocab_size), np.float32)
         for i, ((label, reference), tokens) in enumerate(
@@ -207,11 +181,11 @@ class FakeSession:
             out += np.float32(self._model.coupling) * out.sum(axis=0, keepdims=True)
         return out[rows] if columns is None else out[rows][:, columns]
 
-    def rewind(self) -> None:
+    def rewind(self):
         """Forget all tokens."""
         self._tokens = [()] * len(self._rows)
 
-    def append(self, tokens: Sequence[int]) -> None:
+    def append(self, tokens):
         """Append one token to every row.
 
         Raises:
@@ -249,27 +223,18 @@ class FakeTextModel:
     revision: str = "fake-text-1"
 
     @property
-    def log_ratios(self) -> list[Mapping[int, float]]:
+    def log_ratios(self):
         """Those of all requests that had some, in order."""
         return [request["log_ratios"] for request in self.heard if request["log_ratios"]]
 
-    def check(self) -> None:
+    def check(self):
         """Pass: nothing can be wrong."""
 
-    def tokens(self, text: str) -> list[int]:
+    def tokens(self, text):
         """Places of the words of a text in WORDS."""
         return sorted({WORDS.index(word) for word in text.split(" ") if word in WORDS})
 
-    def complete(
-        self,
-        prompts: Sequence[str],
-        *,
-        max_tokens: int,
-        temperature: float,
-        top_p: float = 1.0,
-        until: Sequence[str] | None = None,
-        log_ratios: Mapping[int, float] | None = None,
-    ) -> list[str]:
+    def complete(self, prompts, *, max_tokens, temperature, top_p=1.0, until=None, log_ratios=None):
         """One completion per prompt, of at most ``max_tokens`` words.
 
         Without a script any other ``log_ratios`` are another text.
@@ -296,7 +261,7 @@ class FakeTextModel:
         return out
 
 
-def _hashed_words(prompt: str, before: int, log_ratios: Mapping[int, float]) -> str:
+def _hashed_words(prompt, before, log_ratios):
     row = (prompt, before, *sorted(log_ratios.items()))
     digest = hashlib.sha256(repr(row).encode("utf-8", "replace")).digest()
     return " ".join(WORDS[1 + byte % (len(WORDS) - 1)] for byte in digest[1 : 4 + digest[0] % 13])
@@ -327,11 +292,11 @@ class FakeTrainableModel:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     revision: str = "fake-trainable-1"
 
-    def check(self, training: Training) -> None:
+    def check(self, training):
         """Refuse the same settings as ``trainer``."""
         self.trainer(training)
 
-    def trainer(self, training: Training) -> FakeTrainer:
+    def trainer(self, training):
         """A trainer that starts at zeros: all words are equally likely.
 
         Raises:
@@ -344,7 +309,7 @@ class FakeTrainableModel:
             )
         return FakeTrainer(self, training)
 
-    def writer(self, training: Training, folder: Path, sampling: Sampling) -> FakeWriter:
+    def writer(self, training, folder, sampling):
         """The model with the parameters of a folder."""
         numbers = load_tensors((folder / "adapter_model.safetensors").read_bytes())["theta"]
         return FakeWriter(self, training, numbers, sampling)
@@ -356,7 +321,7 @@ class FakeTrainer:
     Adam in float64, without weight decay.
     """
 
-    def __init__(self, model: FakeTrainableModel, training: Training) -> None:
+    def __init__(self, model, training):
         self._training = training
         self._tokens = {word: i for i, word in enumerate(model.vocabulary)}
         words = len(model.vocabulary)
@@ -366,13 +331,13 @@ class FakeTrainer:
         self._moments = np.zeros((2, *self.theta.shape))
         self._steps = 0
 
-    def encode(self, label: str | None, text: str) -> Row:
+    def encode(self, label, text):
         """The label's state, the known words, and the end if there is room."""
         most = self._training.max_tokens
         known = [self._tokens[word] for word in text.split() if self._tokens.get(word)][:most]
         return [self._starts[split_row(label)[0]], *known, *[0][: most - len(known)]], 1
 
-    def gradient(self, unit: Sequence[Row]) -> NDArray[np.float64]:
+    def gradient(self, unit):
         """Gradient of the sum of each row's mean loss, in the shape of ``theta``."""
         total = np.zeros_like(self.theta)
         for ids, start in unit[: self._training.records_per_unit]:
@@ -382,7 +347,7 @@ class FakeTrainer:
                 total[before, token] -= 1 / (len(ids) - start)
         return total
 
-    def clipped_sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
+    def clipped_sum(self, units):
         """Sum of clipped gradients on the lattice, shape (size,)."""
         total = np.zeros(self.size, np.int64)
         for unit in units:
@@ -396,7 +361,7 @@ class FakeTrainer:
                 total += whole.astype(np.int64)
         return total
 
-    def update(self, gradient: NDArray[np.float64], learning_rate: float) -> None:
+    def update(self, gradient, learning_rate):
         """One Adam step."""
         self._steps += 1
         powers = np.stack([gradient, gradient**2]).reshape(self._moments.shape)
@@ -405,22 +370,22 @@ class FakeTrainer:
         mean, square = self._moments / (1 - keep**self._steps)
         self.theta = self.theta - learning_rate * mean / (np.sqrt(square) + 1e-8)
 
-    def state(self) -> bytes:
+    def state(self):
         """Parameters, moments and step number."""
         steps = np.array([self._steps])
         return bytes(save_tensors({"theta": self.theta, "moments": self._moments, "steps": steps}))
 
-    def restore(self, state: bytes) -> None:
+    def restore(self, state):
         """Continue from a state."""
         tensors = load_tensors(state)
         self.theta, self._moments = tensors["theta"], tensors["moments"]
         self._steps = int(tensors["steps"][0])
 
-    def has_moved(self) -> bool:
+    def has_moved(self):
         """Whether any parameter is not zero."""
         return bool(self.theta.any())
 
-    def files(self) -> Mapping[str, bytes]:
+    def files(self):
         """The trained weights, under the file names of a PEFT adapter."""
         return {
             "adapter_model.safetensors": bytes(save_tensors({"theta": self.theta})),
@@ -431,31 +396,23 @@ class FakeTrainer:
 class FakeWriter:
     """A Writer whose texts have at least one word."""
 
-    def __init__(
-        self,
-        model: FakeTrainableModel,
-        training: Training,
-        theta: NDArray[np.float64],
-        sampling: Sampling,
-    ) -> None:
+    def __init__(self, model, training, theta, sampling):
         self._model, self._training, self._theta = model, training, theta
         self._sampling = sampling
 
-    def _place(self, key: str | None) -> int:
+    def _place(self, key):
         """The place of a label, whatever its row: the toy model has no words for one."""
         return [split_row(one)[0] for one in self._training.labels].index(split_row(key)[0])
 
-    def write(self, labels: Sequence[str | None]) -> list[str]:
+    def write(self, labels):
         """One text per label."""
         return [self._text(label) for label in labels]
 
-    def likelihoods(
-        self, labels: Sequence[str | None], texts: Sequence[str]
-    ) -> NDArray[np.float64]:
+    def likelihoods(self, labels, texts):
         """Log-likelihood in nats of each text, shape (texts,)."""
         return np.array([self._nats(*pair) for pair in zip(labels, texts, strict=True)])
 
-    def _nats(self, label: str | None, text: str) -> float:
+    def _nats(self, label, text):
         words = self._model.vocabulary
         start = len(words) + self._place(label)
         tokens = [start, *(words.index(word) for word in text.split())]
@@ -464,7 +421,7 @@ class FakeWriter:
             for before, token in pairwise(tokens)
         )
 
-    def _text(self, label: str | None) -> str:
+    def _text(self, label):
         words = self._model.vocabulary
         tokens = [len(words) + self._place(label)]
         for place in range(self._training.max_tokens):
@@ -480,3 +437,10 @@ class FakeWriter:
             if tokens[-1] == 0:
                 break
         return " ".join(words[token] for token in tokens[1:] if token)
+
+
+def drawing(models, noise, journal, **settings):
+    """What a method draws with: these models, and the rest as by default."""
+    return Draw(
+        Backends(models), noise, journal, **({"performance": PerformanceConfig()} | settings)
+    )

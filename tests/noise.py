@@ -9,8 +9,8 @@ so the certificate of a release says ``not-private``. Fake models are in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, NoReturn, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,30 +23,30 @@ class SeededNoise:
 
     kind = "seeded"
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         self._rng = np.random.default_rng(seed)
 
-    def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
+    def noisy_max(self, scores, scale, sensitivity):
         """Softmax by Gumbel noise in floating point."""
         shifted = (scores - scores.max()).astype(np.float64) / scale
         return int(np.argmax(shifted + self._rng.gumbel(size=len(scores))))
 
-    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+    def laplace(self, values, scale):
         """Values plus the difference of two geometric variables."""
         stop = -math.expm1(-1 / scale)
         sides = self._rng.geometric(stop, size=(2, *values.shape))
         return np.asarray(values + sides[0] - sides[1], np.int64)
 
-    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+    def gaussian(self, values, sigma):
         """Values plus rounded normal variables."""
         noise = np.rint(self._rng.normal(scale=sigma, size=values.shape))
         return np.asarray(values + noise.astype(np.int64), np.int64)
 
-    def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+    def fine_gaussian(self, values, sigma):
         """As ``gaussian``."""
         return self.gaussian(values, sigma)
 
-    def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
+    def sample(self, units, rate):
         """Mask of a Poisson sample, shape (units,)."""
         mask: NDArray[np.bool_] = self._rng.random(units) < rate
         return mask
@@ -83,31 +83,31 @@ class NoNoise:
 
     kind = "none"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.drawn: list[Drawn] = []
         self.sampled: list[tuple[int, float]] = []
 
-    def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
+    def noisy_max(self, scores, scale, sensitivity):
         """The first of the best scores."""
         self.drawn.append(Drawn("noisy_max", scores, scale))
         return int(np.argmax(scores))
 
-    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+    def laplace(self, values, scale):
         """The values as they are."""
         self.drawn.append(Drawn("laplace", values, scale))
         return values
 
-    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+    def gaussian(self, values, sigma):
         """The values as they are."""
         self.drawn.append(Drawn("gaussian", values, sigma))
         return values
 
-    def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+    def fine_gaussian(self, values, sigma):
         """The values as they are."""
         self.drawn.append(Drawn("fine_gaussian", values, sigma))
         return values
 
-    def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
+    def sample(self, units, rate):
         """All units."""
         self.sampled.append((units, rate))
         return np.ones(units, np.bool_)
@@ -128,38 +128,32 @@ class Constant(NoNoise):
 
     kind = "constant"
 
-    def __init__(
-        self,
-        choice: int = 0,
-        laplace: Numbers = np.zeros_like,
-        gaussian: Numbers = np.zeros_like,
-        sample: Callable[[NDArray[np.int64]], NDArray[np.bool_]] | None = None,
-    ) -> None:
+    def __init__(self, choice=0, laplace=np.zeros_like, gaussian=np.zeros_like, sample=None):
         super().__init__()
         self._choice = choice
         self._laplace = laplace
         self._gaussian = gaussian
         self._sample = sample
 
-    def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
+    def noisy_max(self, scores, scale, sensitivity):
         """The same index for any scores."""
         super().noisy_max(scores, scale, sensitivity)
         # In range for any vector, and by its length alone, which is public.
         return min(self._choice, len(scores) - 1)
 
-    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+    def laplace(self, values, scale):
         """The same numbers, whatever the values."""
         return self._laplace(_places(super().laplace(values, scale)))
 
-    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+    def gaussian(self, values, sigma):
         """The same numbers, whatever the values."""
         return self._gaussian(_places(super().gaussian(values, sigma)))
 
-    def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+    def fine_gaussian(self, values, sigma):
         """As ``gaussian``."""
         return self._gaussian(_places(super().fine_gaussian(values, sigma)))
 
-    def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
+    def sample(self, units, rate):
         """The same units at every step."""
         everybody = super().sample(units, rate)
         return everybody if self._sample is None else self._sample(_places(everybody))
@@ -180,29 +174,29 @@ class Dies(SeededNoise):
         calls: Number of requested draws.
     """
 
-    def __init__(self, seed: int, at: int = 0, error: BaseException | None = None) -> None:
+    def __init__(self, seed, at=0, error=None):
         super().__init__(seed)
         self.calls = 0
         self._at = at
         # A MemoryError can come at any line, and no stage takes it for a mistake of the user.
         self._error = error or MemoryError()
 
-    def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
+    def noisy_max(self, scores, scale, sensitivity):
         """As seeded noise, where it does not die."""
         self._count()
         return super().noisy_max(scores, scale, sensitivity)
 
-    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+    def laplace(self, values, scale):
         """As seeded noise, where it does not die."""
         self._count()
         return super().laplace(values, scale)
 
-    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+    def gaussian(self, values, sigma):
         """As seeded noise, where it does not die; ``fine_gaussian`` is the same."""
         self._count()
         return super().gaussian(values, sigma)
 
-    def _count(self) -> None:
+    def _count(self):
         self.calls += 1
         if self.calls == self._at:
             raise self._error
@@ -220,7 +214,7 @@ class NeverDraws:
 
     kind = "never"
 
-    def noisy_max(self, *_: object) -> NoReturn:
+    def noisy_max(self, *_):
         """Raises DrawnAgain, as every other draw does."""
         raise DrawnAgain
 
@@ -236,17 +230,15 @@ class NullJournal:
 
     drawn = False
 
-    def has(self, key: str) -> bool:
+    def has(self, key):
         """No draw is stored."""
         return False
 
-    def draw_all(self, items: Sequence[tuple[str, Callable[[], T]]]) -> list[T]:
+    def draw_all(self, items):
         """Make all draws."""
         return [draw() for _, draw in items]
 
-    def draw_array(
-        self, key: str, draw: Callable[[], NDArray[np.int64]], size: int
-    ) -> NDArray[np.int64]:
+    def draw_array(self, key, draw, size):
         """Make a draw and check its size.
 
         Raises:
@@ -258,10 +250,10 @@ class NullJournal:
             raise ValueError(f"{key}: {values.dtype} of shape {values.shape}, not int64[{size}]")
         return values
 
-    def public_file(self, key: str, make: Callable[[], bytes]) -> bytes:
+    def public_file(self, key, make):
         """Make a public value."""
         return make()
 
 
-def _places(like: NDArray[np.int64] | NDArray[np.bool_]) -> NDArray[np.int64]:
+def _places(like):
     return np.arange(len(like), dtype=np.int64)

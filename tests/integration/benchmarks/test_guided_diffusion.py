@@ -5,11 +5,9 @@ The reference follows the papers' U-Net by the names of the state dict alone, la
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -30,22 +28,22 @@ BASE, MULTIPLES, BLOCKS, SIDE, CLASSES = 32, (1, 2, 4), 2, 8, 10
 ATTENDS = (False, True, True)
 
 
-def checkpoint(*, improved: bool, classes: int | None = CLASSES, channels: int = 6) -> dict:
+def checkpoint(*, improved, classes=CLASSES, channels=6):
     """A random state dict with the names and shapes of the released networks, but smaller."""
     torch.manual_seed(0)
     state: dict[str, Tensor] = {}
     wide = 4 * BASE
 
-    def linear(name: str, inputs: int, outputs: int, *kernel: int) -> None:
+    def linear(name, inputs, outputs, *kernel):
         scale = 1 / math.sqrt(inputs * math.prod(kernel))
         state[f"{name}.weight"] = scale * torch.randn(outputs, inputs, *kernel)
         state[f"{name}.bias"] = 0.1 * torch.randn(outputs)
 
-    def norm(name: str, width: int) -> None:
+    def norm(name, width):
         state[f"{name}.weight"] = 1 + 0.1 * torch.randn(width)
         state[f"{name}.bias"] = 0.1 * torch.randn(width)
 
-    def residual(name: str, inputs: int, outputs: int) -> None:
+    def residual(name, inputs, outputs):
         norm(f"{name}.in_layers.0", inputs)
         linear(f"{name}.in_layers.2", inputs, outputs, 3, 3)
         linear(f"{name}.emb_layers.1", wide, 2 * outputs)
@@ -54,7 +52,7 @@ def checkpoint(*, improved: bool, classes: int | None = CLASSES, channels: int =
         if inputs != outputs:
             linear(f"{name}.skip_connection", inputs, outputs, 1, 1)
 
-    def attention(name: str, width: int) -> None:
+    def attention(name, width):
         norm(f"{name}.norm", width)
         linear(f"{name}.qkv", width, 3 * width, 1)
         linear(f"{name}.proj_out", width, width, 1)
@@ -104,10 +102,10 @@ def checkpoint(*, improved: bool, classes: int | None = CLASSES, channels: int =
 class Reference:
     """The network by its state dict."""
 
-    def __init__(self, state: dict[str, Tensor], *, improved: bool) -> None:
+    def __init__(self, state, *, improved):
         self.state, self.improved = state, improved
 
-    def __call__(self, x: Tensor, times: Tensor, classes: Tensor | None) -> Tensor:
+    def __call__(self, x, times, classes):
         half = BASE // 2
         angles = times[:, None].float() * torch.exp(
             -math.log(10000) * torch.arange(half).float() / half
@@ -144,14 +142,14 @@ class Reference:
         x = F.silu(F.group_norm(x, 32, *self.of("out.0")))
         return F.conv2d(x, *self.of("out.2"), padding=1)
 
-    def of(self, name: str) -> tuple[Tensor, Tensor]:
+    def of(self, name):
         return self.state[f"{name}.weight"], self.state[f"{name}.bias"]
 
     @staticmethod
-    def doubled(x: Tensor) -> Tensor:
+    def doubled(x):
         return x.repeat_interleave(2, 2).repeat_interleave(2, 3)
 
-    def residual(self, name: str, x: Tensor, embedded: Tensor, resize: Any = None) -> Tensor:
+    def residual(self, name, x, embedded, resize=None):
         y = F.silu(F.group_norm(x, 32, *self.of(f"{name}.in_layers.0")))
         if resize is not None:
             x, y = resize(x), resize(y)
@@ -164,7 +162,7 @@ class Reference:
             x = F.conv2d(x, *self.of(f"{name}.skip_connection"))
         return x + y
 
-    def attention(self, name: str, x: Tensor) -> Tensor:
+    def attention(self, name, x):
         if f"{name}.qkv.weight" not in self.state:
             return x
         rows, width, height, side = x.shape
@@ -185,7 +183,7 @@ class Reference:
         return x + F.conv1d(out, *self.of(f"{name}.proj_out")).reshape(x.shape)
 
 
-def saved(tmp_path: Path, state: Any) -> Path:
+def saved(tmp_path, state):
     file = tmp_path / "checkpoint.pt"
     torch.save(state, file)
     return file
@@ -217,75 +215,14 @@ def test_the_converted_network_is_the_checkpoint_s(tmp_path, improved):
     assert model.random_of(["3", "9"], None)[0].shape == (SIDE, SIDE, 3)
 
 
-def test_classes_may_have_names(tmp_path):
-    file = saved(tmp_path, checkpoint(improved=True))
-    names = [f"class {number}" for number in range(CLASSES)]
-    convert(file, tmp_path / "unet", labels=names, side=SIDE)
-    assert json.loads((tmp_path / "unet" / "privsyn.json").read_text())["labels"] == names
-    for wrong in (names[:-1], [*names[:-1], names[0]]):
-        with pytest.raises(ModelError, match="9 different labels for 10 classes"):
-            convert(file, tmp_path / "other", labels=wrong, side=SIDE)
-    with pytest.raises(ModelError, match="a side of 10 pixels is not a multiple of 4"):
-        convert(file, tmp_path / "other", side=10)
-    with pytest.raises(ModelError, match="exists already"):
-        convert(file, tmp_path / "unet", side=SIDE)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "unet"]
-
-
 class Runs:
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return Path.touch, (Path("ran"),)
 
 
-def _wrong(what: str, tmp_path: Path) -> Path:
-    state = checkpoint(improved=True)
-    file = tmp_path / "checkpoint.pt"
-    if what == "missing":
-        return file
-    if what == "code":
-        file.write_bytes(pickle.dumps(Runs()))
-        return file
-    if what == "text":
-        file.write_text("<html>not found</html>")
-        return file
-    if what == "cut":
-        torch.save(state, file)
-        file.write_bytes(file.read_bytes()[:5000])
-        return file
-    if what == "training":
-        return saved(tmp_path, {"model": state, "step": 3})
-    if what == "classifier":
-        state = {k: v for k, v in state.items() if not k.startswith("output_blocks")}
-    elif what == "more":
-        state["input_blocks.1.0.extra.weight"] = torch.zeros(3)
-    elif what == "less":
-        del state["output_blocks.2.0.in_layers.0.bias"]
-    elif what == "shape":
-        state["input_blocks.2.0.in_layers.2.weight"] = torch.zeros(32, 33, 3, 3)
-    elif what == "upsampler":
-        state["input_blocks.0.0.weight"] = torch.zeros(32, 6, 3, 3)
-    elif what == "empty":
-        state = {}
-    return saved(tmp_path, state)
-
-
-@pytest.mark.parametrize(
-    ("what", "says"),
-    [
-        ("missing", "no such file"),
-        ("code", "not a checkpoint of tensors"),
-        ("text", "not a checkpoint of tensors"),
-        ("cut", "not a checkpoint of tensors"),
-        ("training", "not a state dict"),
-        *(
-            (what, "not the U-Net")
-            for what in ("upsampler", "classifier", "more", "less", "shape", "empty")
-        ),
-    ],
-)
-def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path, monkeypatch, what, says):
+def test_code_in_a_checkpoint_is_not_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModelError, match=says) as refused:
-        convert(_wrong(what, tmp_path), tmp_path / "unet", side=SIDE)
-    assert "\n" not in f"{refused.value} {refused.value.hint}"
-    assert {path.name for path in tmp_path.iterdir()} <= {"checkpoint.pt"}, "nothing half-written"
+    (tmp_path / "checkpoint.pt").write_bytes(pickle.dumps(Runs()))
+    with pytest.raises(ModelError, match="not a checkpoint of tensors"):
+        convert(tmp_path / "checkpoint.pt", tmp_path / "unet", side=SIDE)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]

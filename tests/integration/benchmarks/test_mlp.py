@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 with pytest.MonkeyPatch.context() as patch:  # as where a benchmark is started
     patch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
     import mlp
-    from mlp import classify, coral, downstream_mlp, inputs, train
+    from mlp import classify, downstream_mlp, train
 
 NAMES = ("Billing", "Symptoms", "Results")
 Side = tuple[NDArray[np.float32], list[str | None]]
 
 
-def side(count: int, seed: int, shift: float = 0.0, stretch: float = 1.0) -> Side:
+def side(count, seed, shift=0.0, stretch=1.0):
     """Unit vectors around one center a label; ``shift`` and ``stretch`` move one direction."""
     rng = np.random.default_rng(seed)
     centers = np.random.default_rng(0).normal(size=(3, 24))
@@ -30,7 +28,7 @@ def side(count: int, seed: int, shift: float = 0.0, stretch: float = 1.0) -> Sid
     return points.astype(np.float32), [NAMES[i] for i in numbers]
 
 
-def values(ours: Side, theirs: Side) -> dict[str, float]:
+def values(ours, theirs):
     metrics = downstream_mlp(*ours, *theirs, "test")
     assert {metric.cls for metric in metrics} <= {"internal"}
     return {metric.name: metric.value for metric in metrics}
@@ -44,24 +42,16 @@ def test_useful_vectors_teach_the_labels():
     assert found == values(side(300, 1), side(400, 2))
 
 
-def test_shuffled_labels_teach_nothing():
-    vectors, labels = side(300, 1)
-    rng = np.random.default_rng(3)
-    shuffled = [labels[i] for i in rng.permutation(300)]
-    found = values((vectors, shuffled), side(400, 2))
-    assert max(found["mlp.accuracy"], found["mlp_coral.accuracy"]) < 0.6
-
-
 def test_no_label_that_is_tested_on_reaches_the_training(monkeypatch):
     """The training sees no real label at all, and no vector of the tested part."""
     seen = []
     tested = []
 
-    def watched_train(*given: Any) -> Any:
+    def watched_train(*given):
         seen.append(given)
         return train(*given)
 
-    def watched_classify(net: Any, given: NDArray[np.float32]) -> Any:
+    def watched_classify(net, given):
         tested.append(given)
         return classify(net, given)
 
@@ -81,18 +71,3 @@ def test_no_label_that_is_tested_on_reaches_the_training(monkeypatch):
     second = values(ours, (vectors, others))
     assert np.array_equal(seen[3][2], seen[1][2])  # the split does not look at labels either
     assert second["mlp.accuracy"] < first["mlp.accuracy"]
-
-
-def test_alignment_brings_the_covariances_together(monkeypatch):
-    vectors, labels = side(400, 1)
-    targets = np.array([NAMES.index(str(label)) for label in labels])
-    domain, _ = side(200, 2, stretch=4.0)
-
-    def distance(weight: float) -> float:
-        """CORAL loss between the domains' outputs after training."""
-        monkeypatch.setattr(mlp, "CORAL_WEIGHT", weight)
-        net = train(vectors, targets, domain)
-        with torch.inference_mode():
-            return float(coral(net(inputs(vectors)), net(inputs(domain))))
-
-    assert distance(10.0) < 0.5 * distance(0.0)

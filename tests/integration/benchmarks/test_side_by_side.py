@@ -11,18 +11,13 @@ import pytest
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 with pytest.MonkeyPatch.context() as patch:  # as where a benchmark is started
     patch.syspath_prepend(BENCHMARKS)
-    from side_by_side import (
-        METHODS,
-        RESULTS,
-        SETS,
-        own_settings,
-    )
+    from side_by_side import METHODS, RESULTS, SETS, own_settings
 
 
 def test_what_the_readme_says_of_accuracy_is_on_file():
     """Each row is one of RESULTS.md: what the judge and what word counts say, in every column."""
 
-    def rows(page: str) -> list[list[str]]:
+    def rows(page):
         """The readings of each line of a table, first and last of each cell."""
         cells = [
             re.findall(r"\| (\.\d+(?: / [.\d-]+)+) (?=\|)", line) for line in page.splitlines()

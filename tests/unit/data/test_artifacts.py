@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
 
 import pytest
 
@@ -69,7 +68,7 @@ def test_a_failing_source_leaves_the_old_file(tmp_path):
     path = tmp_path / "a.jsonl"
     write_jsonl_atomic(path, [{"x": 1}])
 
-    def rows() -> Iterator[dict[str, Any]]:
+    def rows():
         yield {"x": 2}
         raise RuntimeError("stop")
 
@@ -113,7 +112,7 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path):
 
 
 def test_an_error_about_another_file_keeps_its_own_name(tmp_path):
-    def read_another() -> None:
+    def read_another():
         with atomic_file(tmp_path / "a") as stream:
             stream.write((tmp_path / "source").read_bytes())
 

@@ -23,14 +23,10 @@ from privsyn.errors import DataError
 
 AGE = {"range": [18, 95], "bins": 7}
 VISITED = {"date": {"start": "2024-01-15", "end": "2024-03-10"}}
-COLUMNS: dict[str, Any] = {
-    "age": AGE,
-    "channel": {"values": ["web", "phone"]},
-    "visited": VISITED,
-}
+COLUMNS: dict[str, Any] = {"age": AGE, "channel": {"values": ["web", "phone"]}, "visited": VISITED}
 
 
-def dataset(path: Path, columns: Any = COLUMNS, **settings: Any) -> DatasetConfig:
+def dataset(path, columns=COLUMNS, **settings):
     return DatasetConfig(name="d", path=path, columns=columns, **settings)
 
 
@@ -70,7 +66,7 @@ def dataset(path: Path, columns: Any = COLUMNS, **settings: Any) -> DatasetConfi
         (VISITED, 20240310, "other"),
     ],
 )
-def test_a_value_has_one_cell(declared: Any, value: Any, cell: str) -> None:
+def test_a_value_has_one_cell(declared, value, cell):
     column = Column.model_validate(declared)
     assert column.cells[column.cell(value)] == cell
 
@@ -86,7 +82,7 @@ def test_a_value_has_one_cell(declared: Any, value: Any, cell: str) -> None:
         {"range": [0, 1], "bins": 100, "decimals": 2},
     ],
 )
-def test_a_drawn_value_is_in_its_cell_and_none_of_other_cells(declared: Any) -> None:
+def test_a_drawn_value_is_in_its_cell_and_none_of_other_cells(declared):
     column, rng = Column.model_validate(declared), np.random.default_rng(0)
     last = len(column.cells) - 1
     for cell in range(last - 1):
@@ -117,7 +113,7 @@ def test_a_drawn_value_is_in_its_cell_and_none_of_other_cells(declared: Any) -> 
         ({"date": {"start": "1990-01-01", "end": "2020-12-31"}}, "by=year"),
     ],
 )
-def test_a_declaration_that_cannot_be_drawn_is_refused(declared: Any, message: str) -> None:
+def test_a_declaration_that_cannot_be_drawn_is_refused(declared, message):
     with pytest.raises(ValidationError, match=message):
         Column.model_validate(declared)
 
@@ -133,7 +129,7 @@ def test_a_declaration_that_cannot_be_drawn_is_refused(declared: Any, message: s
         ({f"c{n}": AGE for n in range(13)}, "at most 12"),
     ],
 )
-def test_a_column_stands_beside_text_label_and_unit(columns: Any, message: str) -> None:
+def test_a_column_stands_beside_text_label_and_unit(columns, message):
     with pytest.raises(ValidationError, match=message):
         dataset(Path("a.csv"), columns, unit="id", label="kind", labels=("a",), text="{body} {x}")
 
@@ -147,7 +143,7 @@ CELLS = [(0, 0, 1), (8, 2, 3), (7, 3, 3)]
 """Cells of age, channel and visited."""
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+def write(path, rows):
     names = list(rows[0])
     if path.suffix == ".parquet":
         parquet.write_table(pa.table({n: [row[n] for row in rows] for n in names}), path)
@@ -160,7 +156,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
-def test_no_value_drops_its_record_in_any_format(tmp_path: Path, suffix: str) -> None:
+def test_no_value_drops_its_record_in_any_format(tmp_path, suffix):
     path, row_counts = write(tmp_path / f"a{suffix}", ROWS), RowCounts()
     cfg = dataset(path, unit="id")
     assert [one.reveal().row for one in read_records(cfg, row_counts=row_counts)] == CELLS
@@ -174,9 +170,7 @@ def test_no_value_drops_its_record_in_any_format(tmp_path: Path, suffix: str) ->
     assert caught.value.hint == "Did you mean 'age'?"
 
 
-def test_a_partition_carries_rows_and_orders_records_that_differ_in_them_alone(
-    tmp_path: Path,
-) -> None:
+def test_a_partition_carries_rows_and_orders_records_that_differ_in_them_alone(tmp_path):
     rows = [{"id": "1", "text": "alike", "age": 18 + n, "channel": "web"} for n in range(60)]
     columns = {"age": {"range": [18, 95], "bins": 77}, "channel": COLUMNS["channel"]}
     kept = []

@@ -28,11 +28,11 @@ from privsyn.data.settings import DatasetConfig
 ROLES = ("user", "assistant")
 
 
-def said(role: str, content: Any) -> dict[str, Any]:
+def said(role, content):
     return {"role": role, "content": content}
 
 
-def nested() -> list[Any]:
+def nested():
     """Deeper than Python prints."""
     inner: list[Any] = []
     for _ in range(5000):
@@ -64,13 +64,13 @@ ASKED = [said("user", "my bill\n\nUser: is wrong"), said("assistant", "I am sorr
         ([said("user", [{"text": nested()}, {"text": "a"}])], "User: a", 0),
     ],
 )
-def test_turns_become_a_text(turns: Any, text: str | None, left_out: int) -> None:
+def test_turns_become_a_text(turns, text, left_out):
     made, count = text_of(turns, ROLES)
     assert count == left_out
     assert made == text or (made and text and made.startswith(text))
 
 
-def test_a_round_trip_keeps_turns_and_any_text_alternates() -> None:
+def test_a_round_trip_keeps_turns_and_any_text_alternates():
     assert messages_of(text_of(ASKED, ROLES)[0] or "", ROLES)[1] == ASKED[1]
     rng = random.Random(0)
     pieces = ["User:", "Assistant:", "\n", " ", "hi", "User", ":", "user:", "\r\n", "{}"]
@@ -89,7 +89,7 @@ def test_a_round_trip_keeps_turns_and_any_text_alternates() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
-def test_every_format_reads_turns_and_counts_those_left_out(tmp_path: Path, suffix: str) -> None:
+def test_every_format_reads_turns_and_counts_those_left_out(tmp_path, suffix):
     rows = [ASKED, [said("tool", "x")], [said("system", "s"), *ASKED]]
     path = tmp_path / f"a{suffix}"
     if suffix == ".parquet":
@@ -109,14 +109,14 @@ def test_every_format_reads_turns_and_counts_those_left_out(tmp_path: Path, suff
     assert report["reasons"] == {"text: no turn of one of the roles": 1}
 
 
-def test_a_public_file_is_compared_with_the_words_of_turns(tmp_path: Path) -> None:
+def test_a_public_file_is_compared_with_the_words_of_turns(tmp_path):
     parquet.write_table(pa.table({"messages": [ASKED]}), tmp_path / "a.parquet")
     cfg = DatasetConfig(name="d", path=tmp_path / "a.parquet", text="messages", roles=ROLES)
     [row] = lines_and_values(cfg)
     assert {"my bill", "User: my bill", "I am sorry."} <= set(row.reveal())
 
 
-def test_bytes_that_are_no_text_within_a_turn_drop_their_own_row(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_within_a_turn_drop_their_own_row(tmp_path):
     words = pa.array([b"hello", b"\xff"]).view(pa.string())
     turns = pa.StructArray.from_arrays([pa.array(["user", "user"]), words], ["role", "content"])
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), turns)
@@ -126,12 +126,12 @@ def test_bytes_that_are_no_text_within_a_turn_drop_their_own_row(tmp_path: Path)
 
 
 @pytest.mark.parametrize("changes", [{"roles": ["user"]}, {"roles": ["a", "a"]}, {"text": "{m}"}])
-def test_roles_are_two_or_more_of_one_column(changes: dict[str, Any]) -> None:
+def test_roles_are_two_or_more_of_one_column(changes):
     with pytest.raises(ValidationError, match="roles"):
         DatasetConfig(**({"name": "d", "path": Path("a"), "roles": ROLES} | changes))
 
 
-def test_a_prompt_says_which_roles_must_speak() -> None:
+def test_a_prompt_says_which_roles_must_speak():
     """What the instruction asks for is what is looked for; without it nothing is."""
     marks = marks_in(f"Each text below is {instruction('a chat', ROLES)}.\n\nTopic: bills")
     assert marks == ("User:", "Assistant:")

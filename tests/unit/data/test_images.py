@@ -29,13 +29,13 @@ from privsyn.data.images import (
 RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)
 
 
-def saved(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+def saved(image, kind="PNG", **options):
     out = io.BytesIO()
     image.save(out, kind, **options)
     return out.getvalue()
 
 
-def quarters(mode: str = "RGB") -> Image.Image:
+def quarters(mode="RGB"):
     """Red, green above blue, white: tells every turn and mirror image from every other."""
     image = Image.new("RGB", (16, 16), "white")
     image.paste("red", (0, 0, 8, 8))
@@ -131,7 +131,7 @@ def test_every_cut_is_none_or_the_whole(kind):
 
 
 def test_a_bomb_is_refused_by_its_header():
-    def chunk(kind: bytes, body: bytes) -> bytes:
+    def chunk(kind, body):
         return (
             struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
         )

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +19,11 @@ from privsyn.errors import LeaseHeld, ReleaseLost, StorageError, VerificationErr
 HEADER = {"release": "r1", "part": "shard-0"}
 
 
-def never() -> int:
+def never():
     raise AssertionError("drawn a second time")
 
 
-def opened(path: Path) -> Journal:
+def opened(path):
     """The journal as a run has it: made by the stage before, then opened."""
     Journal.create(path, HEADER)
     return Journal.open(path, HEADER)
@@ -34,12 +33,12 @@ class MadeOnOpening(Journal):
     """Broken: takes a missing journal for a new one."""
 
     @classmethod
-    def open(cls, path: Path, header: Mapping[str, Any]) -> Journal:
+    def open(cls, path, header):
         cls.create(path, header)
         return super().open(path, header)
 
 
-def draws_again_when_deleted(kind: type[Journal], path: Path) -> bool:
+def draws_again_when_deleted(kind, path):
     """Whether deleting a journal makes its draws anew."""
     Journal.create(path, HEADER)
     with kind.open(path, HEADER) as journal:
@@ -94,7 +93,7 @@ def test_a_new_journal_is_private_and_there_whole_or_not_at_all(tmp_path, full_d
 def test_draws_are_made_in_order_once_and_replayed(tmp_path):
     path, made = tmp_path / "j", []
 
-    def draw(n: int) -> int:
+    def draw(n):
         made.append(n)
         return n * n
 
@@ -142,7 +141,7 @@ def test_another_header_is_refused_by_the_names_of_its_fields(tmp_path):
     Journal.open(tmp_path / "j", dict(reversed(HEADER.items()))).close()
 
 
-def filled(path: Path) -> list[bytes]:
+def filled(path):
     with opened(path) as journal:
         journal.draw_all([(f"t{n}", lambda n=n: n) for n in range(4)])
     return path.read_bytes().splitlines(keepends=True)
@@ -221,7 +220,7 @@ def test_a_key_twice_is_refused_before_anything_is_drawn(tmp_path):
 Disk = Callable[[int], AbstractContextManager[None]]
 
 
-def until_full(path: Path, value: int | str, limit: int, full_disk: Disk) -> tuple[int, int]:
+def until_full(path, value, limit, full_disk):
     """Draws made, and draws on file, of a journal that may grow to so many bytes."""
     made = []
     with opened(path) as journal:
@@ -242,7 +241,7 @@ def until_full(path: Path, value: int | str, limit: int, full_disk: Disk) -> tup
 class WithoutTrying(Journal):
     """Broken: notices a full disk only when there is something to write."""
 
-    def _try_room(self, key: str, room: int) -> None:
+    def _try_room(self, key, room):
         pass
 
 
@@ -255,7 +254,7 @@ def test_a_full_disk_is_noticed_before_the_draw(tmp_path, full_disk, monkeypatch
     assert made == on_file + 1
 
 
-def differ_by_value(path: Path, full_disk: Disk) -> bool:
+def differ_by_value(path, full_disk):
     """Whether which draws a full disk stops depends on what is drawn."""
     return any(
         len({until_full(path, value, limit, full_disk) for value in (7, -(2**63), 10**18)}) > 1
@@ -328,7 +327,7 @@ def test_what_is_kept_is_made_once_and_read_back(tmp_path):
     for attempt in range(2):
         made = []
 
-        def make(made: list[bytes] = made) -> bytes:
+        def make(made=made):
             made.append(b"population")
             return made[-1]
 

@@ -8,8 +8,6 @@ import stat
 from collections import Counter
 from contextlib import nullcontext
 from itertools import chain
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,12 +22,12 @@ LABELS = ("a", "b")
 CELLS = [Cell(i, LABELS[i % 2], i // 2) for i in range(10)]
 
 
-def config(path: Path, **settings: Any) -> DatasetConfig:
+def config(path, **settings):
     chosen = {"unit": "user", "label": "label", "labels": LABELS, "max_records_per_unit": 3}
     return DatasetConfig(name="d", path=path, **{**chosen, **settings})
 
 
-def write(path: Path, n_users: int = 40, n_records: int = 5) -> DatasetConfig:
+def write(path, n_users=40, n_records=5):
     rows = [
         {"user": user, "label": LABELS[(user + n) % 2], "text": f"{user}:{n}"}
         for n in range(n_records)
@@ -39,7 +37,7 @@ def write(path: Path, n_users: int = 40, n_records: int = 5) -> DatasetConfig:
     return config(path)
 
 
-def buckets(out: Path, n_shards: int, cells: list[Cell] = CELLS) -> dict[int, list[str]]:
+def buckets(out, n_shards, cells=CELLS):
     found: dict[int, list[str]] = {}
     for shard in range(n_shards):
         for bucket in load_shard(out, shard, cells, n_shards):
@@ -66,7 +64,7 @@ def test_every_unit_is_in_one_cell_of_each_of_its_labels_with_at_most_m_records(
         assert len(labels) == len(set(labels))
 
 
-def by_unit(out: Path) -> dict[int, list[tuple[str, str]]]:
+def by_unit(out):
     """Unit hash and text of every row of each cell, in order, of a partition of one shard."""
     return {
         bucket.cell.index: list(zip(bucket.units.reveal(), bucket.contents.reveal(), strict=True))
@@ -425,14 +423,14 @@ def test_a_partition_that_lost_a_file_is_never_made_again(tmp_path, lost):
     partition(cfg, KEY, CELLS, out, 3, seed="s", before_finish=never)
 
 
-def never() -> None:
+def never():
     raise AssertionError("not to be called")
 
 
 def test_what_must_come_before_the_finish_does(tmp_path):
     cfg, out, seen = write(tmp_path / "a.jsonl"), tmp_path / "out", []
 
-    def before_finish() -> None:
+    def before_finish():
         (draft,) = tmp_path.glob(".out.*")
         seen.append(sorted(path.name for path in draft.iterdir()))
         assert stat.S_IMODE(draft.stat().st_mode) == 0o700
@@ -458,13 +456,13 @@ def test_an_attempt_paused_past_its_lease_touches_nothing_of_the_one_that_finish
     partition(cfg, KEY, CELLS, tmp_path / "wanted", 3, seed="s")
     calls = []
 
-    def other() -> None:
+    def other():
         monkeypatch.undo()
         partition(cfg, KEY, CELLS, out, 3, seed="s", before_finish=lambda: calls.append("other"))
         if fails:
             raise StorageError("the paused one fails after the other finished")
 
-    def before_finish() -> None:
+    def before_finish():
         calls.append("paused")
         if paused_in == "before_finish":
             other()
@@ -472,7 +470,7 @@ def test_an_attempt_paused_past_its_lease_touches_nothing_of_the_one_that_finish
     if paused_in != "before_finish":
         step = getattr(module, paused_in)
 
-        def paused(*arguments: Any) -> Any:
+        def paused(*arguments):
             other()
             return step(*arguments)
 
@@ -490,7 +488,7 @@ def test_an_attempt_with_other_settings_does_not_pass_for_the_one_that_finished(
 ):
     cfg, out, move = write(tmp_path / "a.jsonl"), tmp_path / "out", module._move
 
-    def overtaken(*arguments: Any) -> None:
+    def overtaken(*arguments):
         monkeypatch.undo()
         partition(cfg, KEY, CELLS, out, 3, seed="s")
         move(*arguments)

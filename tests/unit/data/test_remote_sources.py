@@ -6,7 +6,6 @@ import gzip
 import json
 import lzma
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -32,21 +31,21 @@ ROWS = [{"user": f"u{n % 7}", "text": f"text {n}"} for n in range(20)]
 CELLS = Cell.grid((), 3)
 
 
-def config(path: Any, **settings: Any) -> DatasetConfig:
+def config(path, **settings):
     return DatasetConfig(
         **{"name": "d", "path": path, "unit": "user", "max_records_per_unit": 2} | settings
     )
 
 
-def as_lines(rows: list[dict[str, str]]) -> bytes:
+def as_lines(rows):
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def texts(cfg: DatasetConfig) -> list[str]:
+def texts(cfg):
     return [record.reveal().content for record in read_records(cfg)]
 
 
-def shards(cfg: DatasetConfig, out: Path) -> list[bytes]:
+def shards(cfg, out):
     partition(cfg, KEY, CELLS, out, 2, seed="s")
     return [file.read_bytes() for file in sorted(out.iterdir())]
 
@@ -93,7 +92,7 @@ def test_whether_one_part_holds_a_fitting_row_decides_nothing(folder):
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_parts_that_name_their_columns_all_must_fit_or_be_empty(tmp_path, suffix):
-    def write(name: str, rows: list[dict[str, str]], columns: tuple[str, ...]) -> None:
+    def write(name, rows, columns):
         path = tmp_path / f"{name}.{suffix}"
         if suffix == "csv":
             lines = [columns, *(row.values() for row in rows)]
@@ -292,7 +291,7 @@ def test_an_address_survives_the_config(address):
     assert isinstance(cfg.path, Address)
     assert str(cfg.path) == address.replace("S3:", "s3:")
     assert DatasetConfig.model_validate(cfg.model_dump(mode="json")) == cfg
-    assert cfg.with_dates(cfg.dates(None)).path == cfg.path  # type: ignore[arg-type]
+    assert cfg.with_dates(cfg.dates(None)).path == cfg.path
 
 
 def test_a_date_goes_into_an_address():

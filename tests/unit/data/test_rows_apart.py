@@ -7,7 +7,6 @@ import io
 import json
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -27,8 +26,8 @@ Row = list[str | None]
 HEADER = ["unit", "text", "day"]
 
 
-def by_csv(**options: Any) -> Callable[[list[Row]], bytes]:
-    def write(rows: list[Row]) -> bytes:
+def by_csv(**options):
+    def write(rows):
         out = io.StringIO(newline="")
         csv.writer(out, **options).writerows(rows)
         return out.getvalue().encode("utf-8", "surrogatepass")
@@ -36,18 +35,18 @@ def by_csv(**options: Any) -> Callable[[list[Row]], bytes]:
     return write
 
 
-def by_pandas(**options: Any) -> Callable[[list[Row]], bytes]:
-    def write(rows: list[Row]) -> bytes:
+def by_pandas(**options):
+    def write(rows):
         frame = pd.DataFrame(rows[1:], columns=rows[0])
         return str(frame.to_csv(index=False, lineterminator="\n", **options)).encode()
 
     return write
 
 
-def spark(rows: list[Row]) -> bytes:
+def spark(rows):
     """As Spark writes: quotes around what needs some; a backslash elsewhere stays as it is."""
 
-    def cell(value: str | None) -> str:
+    def cell(value):
         text = value or ""
         if not text or not any(letter in text for letter in ',"\n\r'):
             return text or '""'
@@ -57,10 +56,10 @@ def spark(rows: list[Row]) -> bytes:
     return "".join(",".join(map(cell, row)) + "\n" for row in rows).encode()
 
 
-def mysql(rows: list[Row]) -> bytes:
+def mysql(rows):
     r"""INTO OUTFILE ... FIELDS TERMINATED BY ',' ENCLOSED BY '"': \N, \0, escaped line ends."""
 
-    def cell(value: str | None) -> str:
+    def cell(value):
         if value is None:
             return "\\N"
         for letter in '\\",\n':
@@ -71,14 +70,14 @@ def mysql(rows: list[Row]) -> bytes:
     return (head + "".join(",".join(map(cell, row)) + "\n" for row in rows[1:])).encode()
 
 
-def json_lines(rows: list[Row]) -> bytes:
+def json_lines(rows):
     lines = [
         json.dumps(dict(zip(HEADER, row, strict=True)), ensure_ascii=False) for row in rows[1:]
     ]
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass")
 
 
-def as_parquet(rows: list[Row]) -> bytes:
+def as_parquet(rows):
     columns = zip(*rows[1:], strict=True)
     table = {
         name: pa.array(column, pa.string()) for name, column in zip(HEADER, columns, strict=True)
@@ -122,7 +121,7 @@ OTHERS = [
 ]
 
 
-def others(path: Path, unit: str | None) -> list[tuple[str, str]]:
+def others(path, unit):
     cfg = DatasetConfig(name="d", path=path, unit=unit)
     found = (private.reveal() for private in read_records(cfg))
     return [(record.unit, record.content) for record in found if "visit" in record.content]
@@ -232,7 +231,7 @@ def test_a_mark_of_the_byte_order_is_forgiven_in_every_line(tmp_path):
 # -- the records of a CSV, against a reader that looks at every character by itself ----------------
 
 
-def by_character(content: str, delimiter: str) -> list[str | None] | str:
+def by_character(content, delimiter):
     """Records, None for one that is too long; or that the rows run together."""
     records: list[str | None] = []
     record, state, skip = "", "begin", False

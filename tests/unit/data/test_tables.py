@@ -6,9 +6,7 @@ import json
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -39,7 +37,6 @@ from privsyn.data.readers.formats import (
 )
 from privsyn.data.readers.tables import newest, table_at
 from privsyn.data.row_counts import RowCounts
-from privsyn.data.settings import DatasetConfig
 from privsyn.errors import ConfigError, DataError, MissingExtra
 from tests.unit.data.test_remote_sources import KEY, ROWS, config, texts
 
@@ -47,25 +44,25 @@ HERE = pa.Table.from_pylist(ROWS)
 TEXTS = [row["text"] for row in ROWS]
 
 
-def commit(table: Path, *actions: dict[str, Any]) -> None:
+def commit(table, *actions):
     """A commit of another writer: deltalake itself makes no deletion vector and renames nothing."""
     log = table / "_delta_log"
     number = len(list(log.glob("*.json")))
     (log / f"{number:020d}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
 
 
-def logged(table: Path, kind: str) -> dict[str, Any]:
+def logged(table, kind):
     """The first action of a kind in the log of a table."""
     first = (table / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
     return next(one[kind] for one in map(json.loads, first) if kind in one)
 
 
-def deleted(at: Path) -> None:
+def deleted(at):
     write_deltalake(at, HERE)
     DeltaTable(at).delete("\"user\" = 'u1'")
 
 
-def masked(at: Path, *, inline: bool = True) -> None:
+def masked(at, *, inline=True):
     """Rows of u1 by a deletion vector, in the log or in a file: the data still holds them."""
     write_deltalake(at, HERE, configuration={"delta.enableDeletionVectors": "true"})
     rows = BitMap(n for n, row in enumerate(ROWS) if row["user"] == "u1")
@@ -88,25 +85,25 @@ def masked(at: Path, *, inline: bool = True) -> None:
     commit(at, {"remove": gone}, {"add": added})
 
 
-def masked_by_file(at: Path) -> None:
+def masked_by_file(at):
     masked(at, inline=False)
 
 
-def compacted(at: Path) -> None:
+def compacted(at):
     for part in (HERE[:5], HERE[5:12], HERE[12:]):
         write_deltalake(at, part, mode="append")
     DeltaTable(at).delete("\"user\" = 'u1'")
     DeltaTable(at).optimize.compact()
 
 
-def evolved(at: Path) -> None:
+def evolved(at):
     write_deltalake(at, HERE[:9])
     wider = HERE[9:].append_column("seen", pa.array([True] * 11))
     write_deltalake(at, wider, mode="append", schema_mode="merge")
     DeltaTable(at).delete("\"user\" = 'u1'")
 
 
-def renamed(at: Path, by: str = "name") -> None:
+def renamed(at, by="name"):
     """By column mapping: in the files the column has another name."""
     named = HERE.rename_columns(["user", "words"])
     write_deltalake(at, named, configuration={"delta.columnMapping.mode": by})
@@ -115,7 +112,7 @@ def renamed(at: Path, by: str = "name") -> None:
     DeltaTable(at).delete("\"user\" = 'u1'")
 
 
-def renamed_by_id(at: Path) -> None:
+def renamed_by_id(at):
     renamed(at, "id")
 
 
@@ -123,7 +120,7 @@ MAKERS = [deleted, masked, masked_by_file, compacted, evolved, renamed, renamed_
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_delta_table_is_its_snapshot(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_a_delta_table_is_its_snapshot(tmp_path, make):
     make(tmp_path / "notes")
     cfg = config(tmp_path / "notes")
     assert sorted(texts(cfg)) == sorted(row["text"] for row in ROWS if row["user"] != "u1")
@@ -131,10 +128,10 @@ def test_a_delta_table_is_its_snapshot(tmp_path: Path, make: Callable[[Path], No
     assert has_come(cfg)
 
 
-def test_the_content_of_a_table_is_its_rows(tmp_path: Path) -> None:
+def test_the_content_of_a_table_is_its_rows(tmp_path):
     """Another order, other files and an empty column are no new content; a row more or twice is."""
 
-    def content(table: pa.Table, name: str, parts: int = 1) -> str:
+    def content(table, name, parts=1):
         for start in range(0, len(table), -(-len(table) // parts)):
             part = table[start : start - (-len(table) // parts)]
             write_deltalake(tmp_path / name, part, mode="append")
@@ -167,10 +164,10 @@ LISTED = (*map(pa.list_, FINE), pa.list_(pa.string()), pa.list_(pa.string(), 1))
 
 
 @pytest.mark.parametrize("kind", [*FINE, *LISTED], ids=str)
-def test_content_is_compared_as_fine_and_as_far_as_it_is(tmp_path: Path, kind: pa.DataType) -> None:
+def test_content_is_compared_as_fine_and_as_far_as_it_is(tmp_path, kind):
     """Python's times end at microseconds and at the year 9999, and its texts at UTF-8."""
 
-    def content(number: int) -> str:
+    def content(number):
         inner = kind.value_type if kind in LISTED else kind
         if pa.types.is_string(inner):
             buffers = [None, pa.py_buffer(struct.pack("<ii", 0, 1)), pa.py_buffer(bytes([number]))]
@@ -188,10 +185,10 @@ def test_content_is_compared_as_fine_and_as_far_as_it_is(tmp_path: Path, kind: p
     assert len({content(far), content(far + 1), content(far)}) == 2
 
 
-def test_a_moment_is_one_in_every_unit(tmp_path: Path) -> None:
+def test_a_moment_is_one_in_every_unit(tmp_path):
     """Else two accounts could pay for one table that two libraries read."""
 
-    def content(number: int | None, kind: pa.DataType) -> str:
+    def content(number, kind):
         batch = pa.record_batch([pa.array([number, None], kind)], ["seen"])
         with pa.ipc.new_stream(tmp_path / "kept", batch.schema) as writer:
             writer.write_batch(batch)
@@ -203,7 +200,7 @@ def test_a_moment_is_one_in_every_unit(tmp_path: Path) -> None:
     assert content(1, pa.timestamp("us")) != content(1, pa.timestamp("ns"))
 
 
-def test_a_snapshot_is_read_as_it_was(tmp_path: Path) -> None:
+def test_a_snapshot_is_read_as_it_was(tmp_path):
     deleted(tmp_path / "notes")
     assert newest(tmp_path / "notes") == "1"
     assert sorted(texts(config(tmp_path / "notes", snapshot="0"))) == sorted(TEXTS)
@@ -217,7 +214,7 @@ def test_a_snapshot_is_read_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlCatalog:
+def catalog(tmp_path, monkeypatch):
     """A catalog that the environment names."""
     held = {
         "type": "sql",
@@ -232,7 +229,7 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlCatalog:
     return catalog
 
 
-def test_an_iceberg_table_is_its_snapshot(tmp_path: Path, catalog: SqlCatalog) -> None:
+def test_an_iceberg_table_is_its_snapshot(tmp_path, catalog):
     """Deletes, a renamed and a new column; by catalog, by metadata file and by folder with hint."""
     table = catalog.create_table("clinic.notes", HERE.rename_columns(["user", "words"]).schema)
     where = "iceberg://lake/clinic.notes"
@@ -266,15 +263,15 @@ def test_an_iceberg_table_is_its_snapshot(tmp_path: Path, catalog: SqlCatalog) -
 class Deletes(ManifestWriterV2):
     """A manifest of delete files: pyiceberg itself writes none."""
 
-    def content(self) -> ManifestContent:
+    def content(self):
         return ManifestContent.DELETES
 
     @property
-    def _meta(self) -> dict[str, str]:
+    def _meta(self):
         return super()._meta | {"content": "deletes"}
 
 
-def delete_by_file(table: Any, kind: DataFileContent) -> Path:
+def delete_by_file(table, kind):
     """The metadata of a table after another writer has deleted the rows of u1 by a file of them."""
     place = Path(table.location().removeprefix("file://"))
     (whole,) = table.inspect.data_files()["file_path"].to_pylist()
@@ -316,7 +313,7 @@ def delete_by_file(table: Any, kind: DataFileContent) -> Path:
     return place / "metadata" / "2.metadata.json"
 
 
-def test_rows_that_a_file_deletes_are_never_read(catalog: SqlCatalog) -> None:
+def test_rows_that_a_file_deletes_are_never_read(catalog):
     """Positions are applied; equality deletes, which pyiceberg cannot apply, refuse the table."""
     positions, values = (catalog.create_table(f"clinic.{name}", HERE.schema) for name in "pv")
     positions.append(HERE)
@@ -335,9 +332,7 @@ def test_rows_that_a_file_deletes_are_never_read(catalog: SqlCatalog) -> None:
     assert sorted(texts(config(place, snapshot=first))) == sorted(TEXTS)
 
 
-def test_a_table_names_its_units_and_needs_its_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_names_its_units_and_needs_its_reader(tmp_path, monkeypatch):
     write_deltalake(tmp_path / "notes", HERE)
     with pytest.raises(DataError, match=r"dataset\.unit is missing: .* no order"):
         check_source(config(tmp_path / "notes", unit=None, max_records_per_unit=1))
@@ -352,12 +347,12 @@ def test_a_table_names_its_units_and_needs_its_reader(
 # -- queries --------------------------------------------------------------------------------------
 
 
-def query(connection: str, sql: str = "select * from notes", **settings: Any) -> DatasetConfig:
+def query(connection, sql="select * from notes", **settings):
     return config(None, query={"connection": connection, "sql": sql}, **settings)
 
 
 @pytest.fixture
-def notes(tmp_path: Path) -> str:
+def notes(tmp_path):
     """A database of SQLite whose columns hold values of every type."""
     with sqlite3.connect(tmp_path / 'no"tes ?.db') as db:
         db.execute('create table notes ("user", text, "odd ""name")')
@@ -367,7 +362,7 @@ def notes(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/no%22tes%20%3F.db"
 
 
-def test_a_value_of_another_type_drops_its_own_record(notes: str) -> None:
+def test_a_value_of_another_type_drops_its_own_record(notes):
     counts, cfg = RowCounts(), query(notes, max_records_per_unit=1)
 
     used = {record.reveal().unit for record in read_records(cfg, row_counts=counts)}
@@ -380,7 +375,7 @@ def test_a_value_of_another_type_drops_its_own_record(notes: str) -> None:
 
 
 @pytest.mark.parametrize("sql", ["delete from notes", "create table t (a)", "select 1; select 2"])
-def test_a_query_is_one_select(notes: str, sql: str) -> None:
+def test_a_query_is_one_select(notes, sql):
     with pytest.raises(DataError, match="fails: "):
         texts(query(notes, sql))
     assert len(texts(query(notes))) == 1497

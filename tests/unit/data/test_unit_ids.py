@@ -39,8 +39,8 @@ READERS: dict[str, Callable[[Path, Ids], DatasetConfig]] = {}
 """What writes ids as a file of one format and says how it is read."""
 
 
-def reader(write: Callable[[Path, Ids], Any]) -> Callable[[Path, Ids], DatasetConfig]:
-    def ready(folder: Path, ids: Ids) -> DatasetConfig:
+def reader(write):
+    def ready(folder, ids):
         path = write(folder, ids)
         if isinstance(path, dict):
             return DatasetConfig(name="d", query=path, unit="id")
@@ -51,7 +51,7 @@ def reader(write: Callable[[Path, Ids], Any]) -> Callable[[Path, Ids], DatasetCo
     return ready
 
 
-def _separated(folder: Path, ids: Ids, suffix: str, delimiter: str) -> Path:
+def _separated(folder, ids, suffix, delimiter):
     out = io.StringIO(newline="")
     rows = csv.writer(out, delimiter=delimiter)
     rows.writerows([["id", "text"], *([value, f"text {n}"] for n, value in enumerate(ids))])
@@ -61,17 +61,17 @@ def _separated(folder: Path, ids: Ids, suffix: str, delimiter: str) -> Path:
 
 
 @reader
-def comma(folder: Path, ids: Ids) -> Path:
+def comma(folder, ids):
     return _separated(folder, ids, ".csv", ",")
 
 
 @reader
-def tab(folder: Path, ids: Ids) -> Path:
+def tab(folder, ids):
     return _separated(folder, ids, ".tsv", "\t")
 
 
 @reader
-def json_lines(folder: Path, ids: Ids) -> Path:
+def json_lines(folder, ids):
     rows = ({"id": value, "text": f"text {n}"} for n, value in enumerate(ids))
     path = folder / "a.jsonl"
     path.write_text("".join(json.dumps(row, default=str) + "\n" for row in rows))
@@ -79,7 +79,7 @@ def json_lines(folder: Path, ids: Ids) -> Path:
 
 
 @reader
-def column_of_parquet(folder: Path, ids: Ids) -> Path:
+def column_of_parquet(folder, ids):
     path = folder / "a.parquet"
     texts = [f"text {n}" for n in range(len(ids))]
     parquet.write_table(pa.table({"id": pa.array(ids), "text": texts}), path)
@@ -87,39 +87,39 @@ def column_of_parquet(folder: Path, ids: Ids) -> Path:
 
 
 @reader
-def frame(folder: Path, ids: Ids) -> Path:
+def frame(folder, ids):
     data = {"id": pd.Series(ids, dtype=object), "text": [f"text {n}" for n in range(len(ids))]}
     return _kept(pd.DataFrame(data), folder)
 
 
 @reader
-def list_of_dicts(folder: Path, ids: Ids) -> Path:
+def list_of_dicts(folder, ids):
     rows = [{"id": value, "text": f"text {n}"} for n, value in enumerate(ids)]
     return _kept(frames.as_frame(rows), folder)
 
 
-def _table(ids: Ids) -> pa.Table:
+def _table(ids):
     return pa.table({"id": pa.array(ids), "text": [f"text {n}" for n in range(len(ids))]})
 
 
 @reader
-def polars_frame(folder: Path, ids: Ids) -> Path:
+def polars_frame(folder, ids):
     return _kept(frames.as_frame(polars.DataFrame(_table(ids))), folder)
 
 
 @reader
-def hugging_face(folder: Path, ids: Ids) -> Path:
+def hugging_face(folder, ids):
     return _kept(frames.as_frame(Dataset(_table(ids))), folder)
 
 
 @reader
-def delta(folder: Path, ids: Ids) -> Path:
+def delta(folder, ids):
     write_deltalake(folder / "lake", _table(ids), mode="overwrite", schema_mode="overwrite")
     return folder / "lake"
 
 
 @reader
-def sqlite(folder: Path, ids: Ids) -> dict[str, str]:
+def sqlite(folder, ids):
     with closing(sqlite3.connect(folder / "a.db")) as db, db:
         db.execute("drop table if exists t")
         db.execute("create table t (id, text)")
@@ -127,7 +127,7 @@ def sqlite(folder: Path, ids: Ids) -> dict[str, str]:
     return {"connection": f"sqlite:///{folder}/a.db", "sql": "select * from t"}
 
 
-def _kept(data: pd.DataFrame | pa.Table, folder: Path) -> Path:
+def _kept(data, folder):
     path = folder / "state" / "data" / "a.parquet"
     path.unlink(missing_ok=True)
     frames.write_version(frames.table_of(data, "text", None, "id"), path)
@@ -135,13 +135,13 @@ def _kept(data: pd.DataFrame | pa.Table, folder: Path) -> Path:
 
 
 @reader
-def array(folder: Path, ids: Ids) -> Path:
+def array(folder, ids):
     path = folder / "a.npz"
     np.savez(path, image=np.zeros((len(ids), 4, 4), np.uint8), id=np.array(ids))
     return path
 
 
-def units(cfg: DatasetConfig, row_counts: RowCounts | None = None) -> list[str]:
+def units(cfg, row_counts=None):
     return [record.reveal().unit for record in read_records(cfg, row_counts=row_counts)]
 
 
@@ -244,7 +244,7 @@ def test_a_missing_id_leaves_every_other_unit_what_it_was(tmp_path, name, digits
     assert dict(row_counts.dropped) == {"unit: missing or empty": 1}
 
 
-def _by_pandas(path: Path, ids: Ids) -> DatasetConfig:
+def _by_pandas(path, ids):
     """Written by pandas, which makes floats of all ids where one is missing."""
     data = pd.DataFrame({"id": ids, "text": [f"text {n}" for n in range(len(ids))]})
     if path.suffix == ".csv":

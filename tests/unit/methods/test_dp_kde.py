@@ -26,15 +26,15 @@ from tests.noise import SeededNoise
 ENSEMBLES = ("independent", "linear", "logarithmic")
 
 
-def unit(rng: np.random.Generator, count: int, width: int = 8) -> np.ndarray:
+def unit(rng, count, width=8):
     vectors = rng.standard_normal((count, width))
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-def kernel(shape: Structure, vectors: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def kernel(shape, vectors, x, y):
     """exp(-||x - y||^2 / h^2) of every x and y, sequences of phrases; y is padded with zeros."""
 
-    def points(rows: np.ndarray) -> np.ndarray:
+    def points(rows):
         flat = vectors.astype(np.float64)[rows].reshape(len(rows), -1)
         return np.pad(flat, ((0, 0), (0, shape.blocks * vectors.shape[1] - flat.shape[1])))
 
@@ -42,7 +42,7 @@ def kernel(shape: Structure, vectors: np.ndarray, x: np.ndarray, y: np.ndarray) 
     return np.exp(-gaps / shape.bandwidth**2)
 
 
-def features(shape: Structure, vectors: np.ndarray, row: list[int]) -> np.ndarray:
+def features(shape, vectors, row):
     return exact_sums(shape.angles(vectors), np.array([row]))
 
 

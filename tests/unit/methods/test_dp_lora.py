@@ -22,20 +22,14 @@ from privsyn.dp.events import SampledGaussian
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, PrivsynError, ReleaseLost
-from privsyn.methods.base import (
-    Backends,
-    Draw,
-    PricingFacts,
-    Subject,
-)
+from privsyn.methods.base import Backends, PricingFacts, Subject
 from privsyn.methods.dp_lora import method as dp_lora
 from privsyn.methods.dp_lora.method import LABELS, DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
-from privsyn.models.settings import PerformanceConfig
-from tests.fakes import FakeTrainableModel, FakeTrainer
+from tests.fakes import FakeTrainableModel, FakeTrainer, drawing
 from tests.noise import Constant, NeverDraws, NoNoise, SeededNoise
 
 METHOD = DPLora()
@@ -48,7 +42,7 @@ TEXTS = {
 }
 
 
-def config(**settings) -> DPLoraConfig:
+def config(**settings):
     defaults = {
         "sampling_rate": 0.5, "steps": 7, "expected_batch": 3.5, "noise_multiplier": 1.0,
         "texts_per_label": 4, "max_tokens": 6, "learning_rate": 0.1, "prompt": "Text:",
@@ -61,12 +55,12 @@ def plan(cfg, target=AMPLE, adjacency=Adjacency.ADD_REMOVE, unit=RECORD, labels=
 
 
 @cache
-def priced(settings: str, unit: PrivacyUnit, labels: tuple[str, ...]):
+def priced(settings, unit, labels):
     """Plans of a moment's work, made once."""
     return plan(DPLoraSettings.model_validate_json(settings), unit=unit, labels=labels)
 
 
-def buckets(texts=TEXTS, labels=NAMES, units=None) -> list[Bucket]:
+def buckets(texts=TEXTS, labels=NAMES, units=None):
     """``units``: by label, the unit of every text; None: each text is one of its own."""
     made = []
     for cell in METHOD.cells(config(), labels):
@@ -93,12 +87,11 @@ def train(
             cfg,
             planned,
             data,
-            Draw(
-                Backends({"base": model or FakeTrainableModel()}),
+            drawing(
+                {"base": model or FakeTrainableModel()},
                 noise or SeededNoise(1),
                 journal,
-                PerformanceConfig(),
-                progress,
+                on_progress=progress,
             ),
         )
 
@@ -131,8 +124,7 @@ def test_reproduces_the_papers_cost():
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "rate", "steps"),
-    [(0.3, 0.02, 50), (3.0, 0.1, 20), (2.0, 1.0, 5)],
+    ("epsilon", "rate", "steps"), [(0.3, 0.02, 50), (3.0, 0.1, 20), (2.0, 1.0, 5)]
 )
 def test_open_noise_is_the_least_that_the_target_allows(epsilon, rate, steps):
     cfg = config(sampling_rate=rate, steps=steps, noise_multiplier=None)
@@ -215,16 +207,6 @@ def test_the_prompt_is_the_models_own_and_names_the_label():
 # --- steps ----------------------------------------------------------------------------------------
 
 
-def test_every_step_is_sampled_noised_and_divided_by_public_numbers(tmp_path):
-    noise = NoNoise()
-    train(tmp_path, config(noise_multiplier=0.7), noise=noise)
-    assert noise.sampled == [(7, 0.5)] * 7
-    assert [asked.scale for asked in noise.drawn] == [0.7 * FINE] * 7
-    size = noise.drawn[0].values.size
-    assert size == (12 + 2) * 12
-    assert all(asked.values.shape == (size,) for asked in noise.drawn)
-
-
 def test_it_learns_which_words_belong_to_a_label(tmp_path):
     cfg = config(
         steps=60, sampling_rate=1.0, expected_batch=7, clip_norm=10.0, noise_multiplier=0.0625,
@@ -254,7 +236,7 @@ def test_the_noise_is_really_there(tmp_path):
     assert 5e-10 < stats.chi2(spread.size).cdf(squares) < 1 - 5e-10
 
 
-def watch_updates(run) -> list[tuple[np.ndarray, float]]:
+def watch_updates(run):
     """What the optimizer is given by a run: gradients and learning rates."""
     seen: list[tuple[np.ndarray, float]] = []
 
@@ -334,25 +316,6 @@ def test_a_trainer_knows_all_labels_whichever_have_records(tmp_path):
     assert known == [NAMES]
 
 
-def test_a_divisor_that_is_the_size_of_the_sample_is_caught(tmp_path, monkeypatch):
-    """The check above on what most code does: the mean over whoever was sampled."""
-
-    def by_sample(cfg, mechanism, trainer, units, noise, steps, progress):
-        for t in steps:
-            chosen = mechanism.sample(len(units), noise)
-            total = trainer.clipped_sum(
-                [u for u, in_it in zip(units, chosen, strict=True) if in_it]
-            )
-            noisy = mechanism.draw(total, noise)
-            trainer.update(noisy * (cfg.clip_norm / max(1, chosen.sum())), cfg.rate(t))
-        return trainer.state()
-
-    monkeypatch.setattr(dp_lora, "_advance", by_sample)
-    base = public_numbers(tmp_path, config(), TEXTS, "base")
-    for name, texts in NEIGHBORS.items():
-        assert public_numbers(tmp_path, config(), texts, name) != base
-
-
 def test_progress_counts_steps_alone(tmp_path):
     seen = []
     train(tmp_path, config(), progress=lambda step, steps: seen.append((step, steps)))
@@ -379,12 +342,12 @@ class ByStep:
 
     kind = "seeded"
 
-    def __init__(self, kill_at: int = 0) -> None:
+    def __init__(self, kill_at=0):
         self.kill_at = kill_at
         self.drawn: list[int] = []
         self.step = -1
 
-    def progress(self, step: int, steps: int) -> None:
+    def progress(self, step, steps):
         self.step = step
 
     def sample(self, units, rate):
@@ -561,7 +524,7 @@ def test_of_several_texts_the_one_most_of_its_label_is_released(tmp_path):
                  clip_norm=10.0, texts_per_label=100)  # fmt: skip
     files = train(tmp_path, cfg, noise=NoNoise())
 
-    def right(candidates: int) -> float:
+    def right(candidates):
         samples = written(tmp_path, files, cfg.model_copy(update={"candidates": candidates}))
         assert [s.cell.label for s in samples] == ["x"] * 100 + ["y"] * 100
         own = {"x": {"bill", "my", "late"}, "y": {"please", "help", "visit"}}
@@ -574,24 +537,6 @@ def test_of_several_texts_the_one_most_of_its_label_is_released(tmp_path):
     many = cfg.model_copy(update={"candidates": 6})
     more = list(METHOD.more(many, models, records, 8, tmp_path))
     assert Counter(label for label, _ in more) == {"x": 4, "y": 4}
-
-
-def test_four_candidates_and_nine_tenths_of_the_vocabulary_by_default():
-    own = {"base": ModelIdentity("m", "r", PLAIN)}
-    cfg = METHOD.resolve(DPLoraConfig(), own)
-    assert (cfg.candidates, cfg.sampling.top_p) == (4, 0.9)
-    paper = METHOD.resolve(DPLoraConfig(candidates=1, top_p=1), own)
-    assert (paper.candidates, paper.sampling.top_p) == (1, 1.0)
-    alone = METHOD.alone(cfg, NAMES)
-    assert (alone.candidates, alone.top_p) == (4, 0.9)
-
-
-def test_a_dataset_without_labels(tmp_path):
-    cfg = config(candidates=4)
-    data = buckets({None: TEXTS["x"]}, labels=())
-    files = train(tmp_path, cfg, data)
-    samples = written(tmp_path, files, cfg, labels=())
-    assert [sample.cell.label for sample in samples] == [None] * 4
 
 
 def test_more_texts_come_from_the_released_adapter_in_the_releases_shares(tmp_path):

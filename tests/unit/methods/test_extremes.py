@@ -23,9 +23,7 @@ FLOATS = [0.0, 5e-324, 1e-300, 1e-12, 0.5, 1.0, 2.0**24, 2.0**53, 1e18, 1e154, 1
 WHOLE = [0, 1, 2, 255, 2**16, 10**6, 10**7, 2**31, 2**63, 2**64, 10**30]
 
 
-def numbers(
-    model: type[BaseModel], inside: tuple[str, ...] = ()
-) -> dict[tuple[str, ...], list[Any]]:
+def numbers(model, inside=()):
     """Every numeric setting of a section, below it too, and the values to try."""
     found: dict[tuple[str, ...], list[Any]] = {}
     for name, field in model.model_fields.items():
@@ -40,7 +38,7 @@ def numbers(
     return found
 
 
-def section(values: dict[tuple[str, ...], Any]) -> dict[str, Any]:
+def section(values):
     nested: dict[str, Any] = {}
     for path, value in values.items():
         node = nested
@@ -50,7 +48,7 @@ def section(values: dict[tuple[str, ...], Any]) -> dict[str, Any]:
     return nested
 
 
-def answer(root: Any, method: str, raw: dict[str, Any]) -> None:
+def answer(root, method, raw):
     try:
         config = parse_config(raw)
         ctx = Context(config, Workspace(root))

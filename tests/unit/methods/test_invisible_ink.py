@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.calibration import calibrate_rho
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, Draw, PricingFacts, Subject
+from privsyn.methods.base import PricingFacts, Subject
 from privsyn.methods.invisible_ink.method import InvisibleInk, expanded_support
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.prompts import (
@@ -30,7 +29,7 @@ from privsyn.models.language.prompts import PLAIN
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from tests.fakes import FakeLogitModel
+from tests.fakes import FakeLogitModel, drawing
 from tests.noise import Dies, NoNoise, SeededNoise
 
 METHOD = InvisibleInk()
@@ -38,13 +37,13 @@ PERFORMANCE = PerformanceConfig()
 PROMPT = Prompt(private="Like {reference}:", public="Like:")
 
 
-def config(**settings) -> InvisibleInkConfig:
+def config(**settings):
     defaults = {"batch_size": 4, "max_tokens": 12, "texts_per_label": 6, "prompt": PROMPT}
     defaults |= {"whole_sentences": False}
     return InvisibleInkSettings(**(defaults | settings))
 
 
-def buckets(cfg: InvisibleInkConfig, labels: Sequence[str] = ("x", "y")) -> list[Bucket]:
+def buckets(cfg, labels=("x", "y")):
     words = ("visit was late", "my bill", "please help", "the visit is ready")
     return [
         Bucket(cell, Private([words[(cell.index + i) % 4] for i in range(cell.index % 6)]))
@@ -64,14 +63,14 @@ def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="j
                 cfg,
                 plan,
                 data,
-                Draw(
-                    Backends({"language": model or FakeLogitModel()}),
+                drawing(
+                    {"language": model or FakeLogitModel()},
                     noise,
                     journal,
-                    performance,
-                    progress,
-                    expected_records,
-                    reading,
+                    performance=performance,
+                    on_progress=progress,
+                    expected_records=expected_records,
+                    on_reading=reading,
                 ),
             )
         )
@@ -246,12 +245,7 @@ def test_references_pull_the_text(tmp_path):
             cfg,
             plan,
             [Bucket(cell, Private(["bill"] * 8))],
-            Draw(
-                Backends({"language": FakeLogitModel()}),
-                SeededNoise(3),
-                journal,
-                PerformanceConfig(),
-            ),
+            drawing({"language": FakeLogitModel()}, SeededNoise(3), journal),
         )
     assert sample.content.split().count("bill") >= len(sample.content.split()) / 2
 

@@ -21,18 +21,17 @@ from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods.base import ANYTHING, Backends, Draw, PricingFacts, Subject
+from privsyn.methods.base import ANYTHING, PricingFacts, Subject
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding import settings as settings_module
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure
-from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding, SeedPrompts
+from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
 from privsyn.methods.keyphrase_seeding.vocabulary import _told_apart
 from privsyn.methods.shared.baseline import write_fresh
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
-from privsyn.models.settings import PerformanceConfig
-from tests.fakes import FakeTextModel
+from tests.fakes import FakeTextModel, drawing
 from tests.noise import Constant, SeededNoise
 
 METHOD = KeyphraseSeeding()
@@ -53,11 +52,11 @@ class Words:
 
     revision, width = "words", 12
 
-    def __init__(self, scale: float = 1.0) -> None:
+    def __init__(self, scale=1.0):
         self.scale = scale
         self.asked: list[str] = []
 
-    def embed(self, samples: Sequence[str], /) -> np.ndarray:
+    def embed(self, samples, /):
         self.asked += samples
         seeds = [hashlib.blake2b(s.encode(), digest_size=8).digest() for s in samples]
         rows = [np.random.default_rng(int.from_bytes(s, "big")).normal(size=12) for s in seeds]
@@ -69,21 +68,19 @@ class Echo:
 
     revision = "echo"
 
-    def __init__(self, fail_at: int | None = None) -> None:
+    def __init__(self, fail_at=None):
         self.prompts: list[str] = []
         self.until: list[Sequence[str] | None] = []
         self.fail_at = fail_at
 
-    def complete(
-        self, prompts: Sequence[str], *, max_tokens, temperature, top_p=1.0, until=None
-    ) -> list[str]:
+    def complete(self, prompts, *, max_tokens, temperature, top_p=1.0, until=None):
         if self.fail_at is not None and len(self.prompts) >= self.fail_at:
             raise ModelError("down")
         self.prompts += prompts
         self.until += [until] * len(prompts)
         return list(map(self.answer, prompts))
 
-    def answer(self, prompt: str) -> str:
+    def answer(self, prompt):
         return f" They wrote of {prompt.split()[-2]} once more today. "
 
 
@@ -98,7 +95,7 @@ def terms(tmp_path):
     return file
 
 
-def config(terms, own=CHAT, subject=ANYTHING, **settings) -> KeyphraseSeedingConfig:
+def config(terms, own=CHAT, subject=ANYTHING, **settings):
     defaults = {
         "vocabulary": str(terms), "vocabulary_size": 6,
         "features": 64, "sequence_length": 3, "sequences_per_label": 5, "phrases_per_document": 2,
@@ -129,13 +126,7 @@ def run(tmp_path, cfg, *, texts=None, noise=None, model=None, embedder=None, nam
                 cfg,
                 plan,
                 buckets,
-                Draw(
-                    Backends(models),
-                    noise or SeededNoise(1),
-                    journal,
-                    PerformanceConfig(),
-                    progress,
-                ),
+                drawing(models, noise or SeededNoise(1), journal, on_progress=progress),
             )
         )
 
@@ -172,11 +163,6 @@ def test_reported_epsilon_never_exceeds_the_target(
     assert plan.rows == (2000, 2000)
 
 
-def test_features_come_in_pairs():
-    with pytest.raises(ValueError, match="a multiple of 2"):
-        KeyphraseSeedingConfig(features=7)
-
-
 # --- prompts --------------------------------------------------------------------------------------
 
 
@@ -199,19 +185,6 @@ def test_prompts_hold_privatised_phrases_and_public_text_alone(tmp_path, terms):
     # Terms, lists of terms, and what the model wrote.
     written = {sample.content for sample in samples}
     assert {a for a in embedder.asked if not set(a.split(", ")) <= set(TERMS)} == written
-
-
-def test_a_leak_would_be_seen(tmp_path, terms, monkeypatch):
-    """The check above on a variant that takes its phrases from the records."""
-    monkeypatch.setattr(
-        keyphrase_seeding.Vocabulary, "subset",
-        lambda self, numbers: keyphrase_seeding.Vocabulary(
-            word for texts in TEXTS.values() for text in texts for word in text.split()[-1:]
-        ),
-    )  # fmt: skip
-    model = Echo()
-    run(tmp_path, config(terms), model=model)
-    assert any(canary in " ".join(model.prompts).casefold() for canary in CANARIES)
 
 
 def test_labels_are_named_only_where_they_are_public(tmp_path, terms):
@@ -386,15 +359,6 @@ def test_phrases_that_are_released_themselves_need_no_evidence(terms):
     assert config(terms, evidence=True, use_llm=False).label_evidence == 0
 
 
-def test_a_missing_label_takes_no_phrases_along(terms):
-    cfg = config(terms, prompt="Topic: {label}\nLabel: {label}; terms: {phrases}\nText:")
-    prompts = SeedPrompts(cfg)
-    assert prompts.fill("Billing", ["a", "b"]) == (
-        2 * ("Topic: Billing\nLabel: Billing; terms: a, b\nText:",)
-    )
-    assert prompts.fill(None, ["a", "b"])[0] == "Label: ; terms: a, b\nText:"
-
-
 def test_the_public_model_alone_is_asked_as_around_phrases(terms):
     asked = []
 
@@ -475,7 +439,7 @@ def test_of_several_texts_the_one_nearest_its_phrases_is_kept(tmp_path, terms):
 class Slow(Echo):
     """Answers as an assistant does until it was asked so many times, but for one text."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times):
         super().__init__()
         self.times, self.calls = times, 0
 

@@ -100,7 +100,7 @@ def test_the_public_model_alone_has_the_same_choice():
     model, labels = FakeLogitModel(), ["x", "y"] * 60
     prompt = Prompt(private="{reference}", public="say")
 
-    def decided(candidates: int) -> float:
+    def decided(candidates):
         recipe = Recipe(prompt=prompt, max_tokens=8, min_tokens=2, candidates=candidates)
         texts = write_alone(recipe, model, labels, np.random.default_rng(3), ("x", "y"))
         assert len(texts) == len(labels)
@@ -124,7 +124,7 @@ def test_a_nucleus_holds_the_likeliest_words_alone():
     model = FakeLogitModel(("<end>", "a", "b", "c", "d"), script=lambda *_: likely)
     prompt = Prompt(private="{reference}", public="say")
 
-    def words(top_p: float) -> set[str]:
+    def words(top_p):
         recipe = Recipe(prompt=prompt, max_tokens=6, min_tokens=6, top_k=None, top_p=top_p)
         texts = write_alone(recipe, model, ["x"] * 80, np.random.default_rng(1))
         return set(" ".join(texts).split())

@@ -26,7 +26,7 @@ IMAGES = RAW | {"dataset": RAW["dataset"] | {"images": {"size": 64, "mode": "RGB
 CHAT_MODEL = ModelIdentity("chat-8b", "r", CHAT, chat=True, parameters=8 * 10**9, steps=100)
 
 
-def settings(name: str, **changed: Any) -> Any:
+def settings(name, **changed):
     """Resolved settings of a method's paper, with changes on top."""
     raw = IMAGES if name == "private_evolution" else RAW
     overrides = [f"methods.{name}=paper"]
@@ -37,12 +37,12 @@ def settings(name: str, **changed: Any) -> Any:
     return method.resolve(cfg, models, Subject("a news text"))
 
 
-def mechanism(name: str, target: Guarantee, *labels: str, **changed: Any) -> Any:
+def mechanism(name, target, *labels, **changed):
     facts = PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit("person", 1), labels)
     return load_method(name).calibrate(settings(name, **changed), target, facts)
 
 
-def cost(name: str, target: Guarantee, *labels: str, **changed: Any) -> float:
+def cost(name, target, *labels, **changed):
     return guarantee(mechanism(name, target, *labels, **changed).event, target.delta).epsilon
 
 

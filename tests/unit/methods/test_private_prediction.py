@@ -21,7 +21,7 @@ from privsyn.dp.events import ZCDP
 from privsyn.dp.mechanisms import AboveThreshold
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, Draw, PricingFacts
+from privsyn.methods.base import PricingFacts
 from privsyn.methods.private_prediction.method import PrivatePrediction, distance_of
 from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
@@ -32,7 +32,7 @@ from privsyn.models.language.prompts import CHAT
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from tests.fakes import FakeLogitModel
+from tests.fakes import FakeLogitModel, drawing
 from tests.noise import Dies, NoNoise, SeededNoise
 
 METHOD = PrivatePrediction()
@@ -41,7 +41,7 @@ LABELS = ("x", "y")
 AMPLE, RECORD = Guarantee(500, 1e-6), PrivacyUnit()
 
 
-def config(**settings) -> PrivatePredictionConfig:
+def config(**settings):
     defaults = {
         "batch_size": 4,
         "buckets_per_label": 2,
@@ -53,7 +53,7 @@ def config(**settings) -> PrivatePredictionConfig:
     return PrivatePredictionSettings(**(defaults | settings))
 
 
-def buckets(cfg: PrivatePredictionConfig) -> list[Bucket]:
+def buckets(cfg):
     words = ("visit was late", "my bill", "please help", "the visit is ready")
     return [
         Bucket(cell, Private([words[(cell.index + i) % 4] for i in range(2 + cell.index)]))
@@ -74,19 +74,19 @@ def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", row
                 cfg,
                 plan(cfg),
                 buckets(cfg) if data is None else data,
-                Draw(
-                    Backends({"language": model or FakeLogitModel()}),
+                drawing(
+                    {"language": model or FakeLogitModel()},
                     noise or SeededNoise(1),
                     journal,
-                    PerformanceConfig(rows_per_pass=rows_per_pass),
-                    progress,
+                    performance=PerformanceConfig(rows_per_pass=rows_per_pass),
+                    on_progress=progress,
                     on_reading=reading,
                 ),
             )
         )
 
 
-def entries(tmp_path, name="journal") -> dict[str, object]:
+def entries(tmp_path, name="journal"):
     with Journal.open(tmp_path / name, {"release": "r"}) as journal:
         return dict(journal._values)
 
@@ -164,8 +164,7 @@ def test_adjacency_and_unit_scale_both_sensitivities(adjacency, records, factor)
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "tau", "whole"),
-    [(200, 0.4, True), (8, None, True), (0.5, None, False)],
+    ("epsilon", "tau", "whole"), [(200, 0.4, True), (8, None, True), (0.5, None, False)]
 )
 @pytest.mark.parametrize("threshold", [None, 0.3])
 @pytest.mark.parametrize("adjacency", list(Adjacency))

@@ -18,7 +18,7 @@ from privsyn.methods.keyphrase_seeding.vocabulary import Vocabulary, words
 TOOL = Path(__file__).parents[3] / "tools" / "vocabulary.py"
 
 
-def found(terms: list[str], text: str) -> list[str]:
+def found(terms, text):
     vocabulary = Vocabulary(terms)
     return [vocabulary.terms[number] for number in vocabulary.find(text)]
 
@@ -53,7 +53,7 @@ def test_finds_whole_words_leftmost_longest(text, expected):
     assert found(terms, text) == expected
 
 
-def by_hand(terms: list[tuple[str, ...]], text: list[str]) -> list[tuple[str, ...]]:
+def by_hand(terms, text):
     out, place = [], 0
     while place < len(text):
         fitting = [term for term in terms if tuple(text[place : place + len(term)]) == term]

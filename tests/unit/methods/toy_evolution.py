@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from privsyn.data.images import to_content
@@ -14,15 +12,15 @@ class Plane:
 
     revision = "plane-1"
 
-    def __init__(self, seed: int = 0, spread: float = 60.0) -> None:
+    def __init__(self, seed=0, spread=60.0):
         self.rng, self.spread = np.random.default_rng(seed), spread
         self.calls = 0
 
-    def random(self, count: int, label: str | None) -> list[np.ndarray]:
+    def random(self, count, label):
         self.calls += 1
         return list(self.rng.integers(0, 256, (count, 1, 2)).astype(np.uint8))
 
-    def vary(self, samples: Sequence[np.ndarray], label, degree: float) -> list[np.ndarray]:
+    def vary(self, samples, label, degree):
         self.calls += 1
         moved = np.stack(samples) + self.rng.normal(0, degree * self.spread, (len(samples), 1, 2))
         return list(np.clip(np.rint(moved), 0, 255).astype(np.uint8))
@@ -33,11 +31,11 @@ class Coordinates:
 
     revision, width = "coordinates-1", 2
 
-    def embed(self, samples: Sequence[np.ndarray]) -> np.ndarray:
+    def embed(self, samples):
         return np.stack(samples).reshape(len(samples), 2).astype(np.float32) / 255
 
 
-def moons(count: int, seed: int = 1) -> list[str]:
+def moons(count, seed=1):
     """Points along two half circles, as the contents of records."""
     rng = np.random.default_rng(seed)
     angle, side = rng.uniform(0, np.pi, count), rng.integers(0, 2, count)

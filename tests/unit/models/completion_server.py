@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -12,21 +12,21 @@ from typing import Any
 Reply = tuple[int, dict[str, str], bytes]
 
 
-def chat(text: Any, finish: str = "stop") -> Reply:
+def chat(text, finish="stop"):
     body = {"id": "1", "object": "chat.completion", "choices": [
         {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
     ]}  # fmt: skip
     return 200, {}, json.dumps(body).encode()
 
 
-def plain(text: Any, finish: str = "stop") -> Reply:
+def plain(text, finish="stop"):
     body = {"id": "1", "object": "text_completion", "choices": [
         {"index": 0, "finish_reason": finish, "text": text}
     ]}  # fmt: skip
     return 200, {}, json.dumps(body).encode()
 
 
-def status(code: int, text: str = "no", **headers: str) -> Reply:
+def status(code, text="no", **headers):
     """An error; underscores in header names stand for hyphens."""
     body = {"error": {"message": text, "type": "x", "param": None, "code": "y"}}
     return code, {k.replace("_", "-"): v for k, v in headers.items()}, json.dumps(body).encode()
@@ -38,7 +38,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.script: Callable[[int, dict[str, Any]], Reply] = lambda number, body: chat(
             f"reply to {body['messages'][0]['content']}"
@@ -49,12 +49,12 @@ class Server(ThreadingHTTPServer):
         self.free = threading.Event()
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self.server_port}/v1"
 
 
 @contextmanager
-def running() -> Iterator[Server]:
+def running():
     """A server that answers until the end of the block."""
     server = Server()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -70,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         server = self.server
         with server.lock:
@@ -93,5 +93,5 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True  # the client gave up
 
-    def log_message(self, *args: Any) -> None:
+    def log_message(self, *args):
         pass

@@ -36,7 +36,7 @@ def folders(tmp_path_factory):
         "bert": save_bert,
     }
 
-    def get(name: str) -> str:
+    def get(name):
         if name == "tiny":
             return name
         folder = root / name

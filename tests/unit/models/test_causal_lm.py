@@ -28,7 +28,7 @@ def tokenizer():
     return student.read_tokenizer(BUILTIN)
 
 
-def build(size: str, tokenizer):
+def build(size, tokenizer):
     torch.manual_seed(0)
     return student.new_model(Shape(*SIZES[size]), student.vocabulary_of(BUILTIN), tokenizer, 64)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +20,7 @@ CPU = PerformanceConfig(device="cpu", rows_per_pass=4, threads=1)
 LABELED = {"labels": ["cat", "dog"], "null_class": 2, "steps": 4, "guidance": 1.5}
 
 
-def load(image: object, seed: int | None = 0, **settings: Any) -> Any:
+def load(image, seed=0, **settings):
     rng = None if seed is None else np.random.default_rng(seed)
     return load_image_model(ModelsConfig(image=str(image), **settings), CPU, rng=rng)
 
@@ -47,12 +45,12 @@ class Oracle:
 
     device = torch.device("cpu")
 
-    def __init__(self, alphas: Any, prediction: str, means: Any, deviation: float) -> None:
+    def __init__(self, alphas, prediction, means, deviation):
         self.config = SimpleNamespace(in_channels=1, sample_size=4)
         self.alphas, self.prediction = alphas, prediction
         self.means, self.variance = torch.tensor(means), deviation**2
 
-    def __call__(self, x: Any, time: int, class_labels: Any) -> Any:
+    def __call__(self, x, time, class_labels):
         kept = self.alphas[time].double()
         mean = self.means[class_labels][:, None, None, None].double()
         x = x.double()
@@ -68,12 +66,7 @@ class Oracle:
         return SimpleNamespace(sample=answer)
 
 
-def oracle(
-    prediction: str = "v_prediction",
-    deviation: float = 0.0,
-    guidance: float = 1.0,
-    steps: int = 20,
-) -> DiffusionImages:
+def oracle(prediction="v_prediction", deviation=0.0, guidance=1.0, steps=20):
     from diffusers import DDIMScheduler
 
     scheduler = DDIMScheduler(prediction_type=prediction, clip_sample=False)
@@ -133,7 +126,7 @@ def test_a_label_has_its_own_class(labeled):
 def test_an_image_keeps_its_class(tmp_path):
     plain = save_unet(tmp_path, classes=3, own=LABELED | {"guidance": 1})
 
-    def model(**settings: Any) -> Any:
+    def model(**settings):
         return load(plain, image_steps=10, **settings)
 
     names = ["dog", "cat", "cat", "dog", "dog", "cat"]
@@ -164,7 +157,7 @@ def test_classes_are_the_labels_unless_they_are_any(labeled, colors):
 
 
 def test_foreign_labels_are_planned_where_classes_are_any(labeled, colors, prompted):
-    def described(image: object, **settings: Any) -> Any:
+    def described(image, **settings):
         return describe_role(ModelsConfig(image=str(image), **settings), "image")
 
     ours, foreign = described(labeled), described(labeled, image_class="any")
@@ -204,7 +197,7 @@ def test_a_foreign_image_is_refused(sample, labeled):
 
 
 def test_what_shapes_an_image_is_in_the_revision(labeled, prompted):
-    def revision(image: Path, **settings: Any) -> str:
+    def revision(image, **settings):
         return describe_role(ModelsConfig(image=str(image), **settings), "image").revision
 
     base = revision(labeled)
@@ -235,7 +228,7 @@ def test_native_size_and_mode(labeled, colors, prompted):
     assert natives == [(8, 8, "L"), (8, 8, "RGB"), (16, 16, "RGB"), (28, 28, "L")]
 
 
-def _break(folder: Path, what: str) -> None:
+def _break(folder, what):
     weights = folder / "unet" / "diffusion_pytorch_model.safetensors"
     if what == "weights cut":
         weights.write_bytes(weights.read_bytes()[:-9])

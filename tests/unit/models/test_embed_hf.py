@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +25,7 @@ TEXTS = [
 ]
 
 
-def load(embedder: object = "builtin", **settings: Any) -> Any:
+def load(embedder="builtin", **settings):
     cfg = ModelsConfig(embedder=str(embedder), **settings)
     return load_embedder(cfg, PerformanceConfig(rows_per_pass=16, device="cpu"))
 
@@ -43,7 +40,7 @@ def test_records_of_three_lengths_leave_few_rows_of_a_cpu_spare():
     rows = 0
     one_pass = model._pass
 
-    def counted(part: Any, length: int) -> Any:
+    def counted(part, length):
         nonlocal rows
         rows += model._slots
         return one_pass(part, length)
@@ -81,7 +78,7 @@ def test_revision_is_of_the_files(own, builtin):
     assert load(own).revision != before
 
 
-def edit(path: Path, **values: Any) -> None:
+def edit(path, **values):
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
@@ -113,11 +110,11 @@ class Shaped:
         mixes: Shapes (rows, length) in which a row also sees the others.
     """
 
-    def __init__(self, network: Any, mixes: Callable[[int, int], bool] | None = None) -> None:
+    def __init__(self, network, mixes=None):
         self._network, self._mixes = network, mixes
         self.config, self.device = network.config, network.device
 
-    def __call__(self, input_ids: Any, attention_mask: Any) -> Any:
+    def __call__(self, input_ids, attention_mask):
         out = self._network(input_ids=input_ids, attention_mask=attention_mask)
         rows, length = input_ids.shape
         states = out.last_hidden_state
@@ -206,7 +203,7 @@ def test_a_damaged_folder_is_refused_in_one_line(own, damage, message):
     assert "\n" not in str(error.value)
 
 
-def _without_padding(folder: Path) -> None:
+def _without_padding(folder):
     for name in ("vocab.txt", "special_tokens_map.json"):
         (folder / name).unlink()
     save_tokenizer(folder)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from privsyn.models.protocols import (
-    PromptTemplate,
-)
+from privsyn.models.protocols import PromptTemplate
 from tests.fakes import FakeLogitModel
 
 TEMPLATE = PromptTemplate("Text: {reference} Text:", "Text:")
 
 
-def run(model: FakeLogitModel, references: list[str], steps: int = 3) -> list[np.ndarray]:
+def run(model, references, steps=3):
     rows = model.private_rows(
         TEMPLATE, [None] * len(references), references, 4, steps, declared=[None]
     )

@@ -33,7 +33,7 @@ def model(request, folders):
     )
 
 
-def walk(grammar: JSONGrammar, eos: int, seed: int) -> list[int]:
+def walk(grammar, eos, seed):
     rng, text = np.random.default_rng(seed), []
     while len(text) < 600:
         text.append(int(rng.choice(grammar.allowed_tokens(text))))

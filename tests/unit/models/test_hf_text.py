@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from privsyn.errors import ModelError
@@ -17,14 +14,12 @@ from privsyn.models.settings import ModelsConfig, PerformanceConfig
 PROMPTS = ["the visit", "my bill is ready please help", "", "text", "an appointment " * 9, "late"]
 CPU = PerformanceConfig(rows_per_pass=4, device="cpu", threads=1)
 
-Load = Callable[..., Any]
-
 
 @pytest.fixture(scope="session")
 def load(folders):
     known = {}
 
-    def get(name: str) -> Any:
+    def get(name):
         if name not in known:
             known[name] = load_role(ModelsConfig(language=folders(name)), "text", CPU)
         return known[name]
@@ -32,7 +27,7 @@ def load(folders):
     return get
 
 
-def copied(model: Any, **settings: Any) -> Any:
+def copied(model, **settings):
     """The same network under other settings."""
     from privsyn.models.language.hf_text import HFTextModel
 
@@ -40,7 +35,7 @@ def copied(model: Any, **settings: Any) -> Any:
     return HFTextModel(model.network, model._tokenizer, **given)
 
 
-def seeded(model: Any, seed: int, **settings: Any) -> Any:
+def seeded(model, seed, **settings):
     import torch
 
     return copied(model, generator=torch.Generator().manual_seed(seed), **settings)
@@ -87,7 +82,7 @@ def test_greedy_completions_are_those_of_transformers(load, name):
 def test_sampling_follows_the_generator(load):
     model = load("llama")
 
-    def draw(seed: int) -> list[str]:
+    def draw(seed):
         out = seeded(model, seed).complete(PROMPTS, max_tokens=8, temperature=1.0)
         return out
 
@@ -112,7 +107,7 @@ def test_tokens_are_drawn_in_proportion():
     logits = torch.tensor([0.0, 2.0, -torch.inf, 1.0, 3.0])
     rows = logits.repeat(20_000, 1)
 
-    def counts(temperature: float, **settings: Any) -> Any:
+    def counts(temperature, **settings):
         drawn = model._sample(rows, Sampling(temperature, **settings))
         return np.bincount(drawn.numpy(), minlength=5)
 
@@ -141,7 +136,7 @@ def test_what_prompts_begin_with_is_read_once_and_changes_nothing(load, name, mo
     prompts = [beginning + end for end in ("visit", "my bill is ready", "please", "text my bill")]
     shapes = []
 
-    def forward(cache: Any, ids: Any, mask: Any) -> Any:
+    def forward(cache, ids, mask):
         shapes.append(tuple(ids.shape))
         return type(model)._forward(model, cache, ids, mask)
 
@@ -195,14 +190,14 @@ def test_a_row_stops_at_its_end(load, name, monkeypatch):
     decoded, steps = batch._decode, []
     lengths = []
 
-    def forward(cache: Any, ids: Any, mask: Any) -> Any:
+    def forward(cache, ids, mask):
         logits = type(batch)._forward(batch, cache, ids, mask)
         steps.append(len(ids))
         if len(steps) == 3:  # the two shortest prompts and the longest end here
             logits[[0, 1, -1], batch._ends[-1]] = torch.finfo(torch.float32).max
         return logits
 
-    def watched(*args: Any) -> Any:
+    def watched(*args):
         out = decoded(*args)
         lengths.extend(len(tokens) for tokens in out)
         return out
@@ -230,11 +225,11 @@ def test_a_row_stops_where_the_next_text_begins(load, name, monkeypatch):
     steps = []
     text_of, first = type(model)._text, order[0]
 
-    def forward(cache: Any, ids: Any, mask: Any) -> Any:
+    def forward(cache, ids, mask):
         steps.append(len(ids))
         return type(model)._forward(model, cache, ids, mask)
 
-    def text(tokens: Any) -> str:
+    def text(tokens):
         """What the tokens say; the shortest prompt's third token begins the next text."""
         said = text_of(model, tokens)
         return f"{said}\nTopic: more" if tuple(tokens) == marked else said
@@ -242,7 +237,7 @@ def test_a_row_stops_where_the_next_text_begins(load, name, monkeypatch):
     ended = {}
     whole = model._decode
 
-    def watched(*args: Any) -> Any:
+    def watched(*args):
         out = whole(*args)
         ended.update(zip(order, out, strict=True))
         return out

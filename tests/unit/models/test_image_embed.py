@@ -31,7 +31,7 @@ ODD: list[Any] = [
 ]
 
 
-def load(embedder: object = "builtin", rows: int = 16) -> ImageEmbedder:
+def load(embedder="builtin", rows=16):
     cfg = ModelsConfig(image_embedder=str(embedder))
     return load_image_embedder(cfg, PerformanceConfig(rows_per_pass=rows, device="cpu"))
 
@@ -76,7 +76,7 @@ def test_the_builtin_holds_at_other_pass_sizes(rows, models):
 def test_a_coupled_encoder_is_refused():
     """The probe must see a batch statistic: the defect that breaks the privacy guarantee."""
 
-    def coupled(rows: Any) -> Any:
+    def coupled(rows):
         flat = rows.reshape(len(rows), -1).astype(np.float32)
         return flat - flat.mean(0)
 
@@ -115,7 +115,7 @@ def test_as_pixels_depends_on_content_alone():
     assert not as_pixels(np.full((4, 4), 0.5), (3, 3), "RGB").any(), "no bytes: black"
 
 
-def _drawn(face: str, height: int) -> Image.Image:
+def _drawn(face, height):
     """A three in a font that matplotlib brings."""
     image = Image.new("L", (28, 28))
     font = ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/{face}.ttf", height)

@@ -7,7 +7,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import openai
 import pytest
@@ -18,7 +18,7 @@ from privsyn.models.language.openai_http import ServerTextModel
 from privsyn.models.loading import describe_role, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig, ServerConfig
 from privsyn.models.trial import refuse_silence
-from tests.unit.models.completion_server import Reply, Server, chat, plain, running
+from tests.unit.models.completion_server import Server, chat, plain, running
 from tests.unit.models.completion_server import status as answer_status
 
 KEY = "sk-canary-key-0123456789"
@@ -26,7 +26,7 @@ SECRET = "canary-prompt about a knee"
 REPLY = "canary-reply"
 
 
-def status(code: int, **headers: str) -> Reply:
+def status(code, **headers):
     """An error whose body repeats the prompt, as some servers' do."""
     return answer_status(code, f"{REPLY} {SECRET}", **headers)
 
@@ -54,7 +54,7 @@ def make(server):
     """A model of the server; its connections are closed with the test."""
     made = []
 
-    def model(**settings: Any) -> ServerTextModel:
+    def model(**settings):
         given = {"url": server.url, "model": "tiny", **settings}
         made.append(ServerTextModel(ServerConfig(**given), "r"))
         return made[-1]
@@ -64,11 +64,11 @@ def make(server):
         one._client.close()
 
 
-def ask(model: ServerTextModel, *prompts: str, temperature: float = 0.7) -> list[str]:
+def ask(model, *prompts, temperature=0.7):
     return model.complete(prompts or (SECRET,), max_tokens=16, temperature=temperature)
 
 
-def fails(model: ServerTextModel, match: str, *prompts: str) -> ServerError:
+def fails(model, match, *prompts):
     """It raises, in one line, retryably, and shows nothing."""
     with pytest.raises(ServerError, match=match) as caught:
         ask(model, *prompts)
@@ -87,7 +87,7 @@ def fails(model: ServerTextModel, match: str, *prompts: str) -> ServerError:
 def test_completions_in_order(server, make):
     prompts = [f"prompt {i}" for i in range(40)]
 
-    def later_first(number: int, body: dict[str, Any]) -> Reply:
+    def later_first(number, body):
         text = body["messages"][0]["content"]
         time.sleep(0.02 if int(text.split()[1]) % 2 else 0)
         return chat(f"reply to {text}")
@@ -129,14 +129,6 @@ def test_a_word_that_the_tokens_ran_out_in_is_left_out(server, make, kind):
         assert ask(model) == [kept]
 
 
-def test_nothing_to_ask(server, make):
-    assert make().complete([], max_tokens=3, temperature=1.0) == []
-    assert server.requests == []
-    for bad in ({"max_tokens": 0}, {"temperature": -1.0}):
-        with pytest.raises(ValueError, match="temperature="):
-            make().complete(["x"], **{"max_tokens": 5, "temperature": 1.0, **bad})
-
-
 def test_the_key_comes_from_the_named_variable(server, make, monkeypatch):
     monkeypatch.setenv("MY_KEY", " other-key\n")
     ask(make(key_variable="MY_KEY"))
@@ -154,17 +146,12 @@ def test_the_key_comes_from_the_named_variable(server, make, monkeypatch):
 
 
 @pytest.mark.parametrize("code", [408, 409, 429, 500, 502, 503, 529])
-def test_asked_again_after(server, make, code):
-    server.script = lambda number, body: status(code) if number < 2 else chat("good")
-    assert ask(make()) == ["good"]
-    assert len(server.requests) == 3
-
-
-@pytest.mark.parametrize("code", [429, 500, 503])
-def test_gives_up_after_its_retries(server, make, code):
+def test_asked_again_until_it_gives_up(server, make, code):
     server.script = lambda number, body: status(code)
     fails(make(), f"tiny at 127.0.0.1:{server.server_port}: it answers HTTP {code}")
     assert len(server.requests) == 3
+    server.script = lambda number, body: status(code) if number < 5 else chat("good")
+    assert ask(make()) == ["good"]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +166,7 @@ def test_a_refusal_is_not_asked_again(server, make, code, hint):
 
 @pytest.mark.parametrize("code", [400, 413, 422])
 def test_an_unwanted_prompt_is_an_empty_completion(server, make, code):
-    def script(number: int, body: dict[str, Any]) -> Reply:
+    def script(number, body):
         text = body["messages"][0]["content"]
         return status(code) if text == "bad" else chat(f"reply to {text}")
 
@@ -189,7 +176,7 @@ def test_an_unwanted_prompt_is_an_empty_completion(server, make, code):
 
 
 def test_nothing_but_timeouts(server, make):
-    def script(number: int, body: dict[str, Any]) -> Reply:
+    def script(number, body):
         if number < 3:
             server.free.wait(20)
         return chat("late but good")
@@ -227,7 +214,7 @@ def test_what_the_environment_may_hold(make, monkeypatch, variable, value):
     assert caught.value.__cause__ is None
 
 
-def choices(value: Any) -> Reply:
+def choices(value):
     return 200, {}, json.dumps({"id": "1", "object": "chat.completion", "choices": value}).encode()
 
 
@@ -240,13 +227,19 @@ GARBAGE = {
     "content a number": choices([{"message": {"content": 7}}]),
     "content a list": choices([{"message": {"content": [{"text": "canary"}]}}]),
     "deep": (200, {}, b"[" * 100_000),
+    # errors in answers with status 200
+    "an error": (200, {}, json.dumps({"error": {"message": f"of {SECRET}", "code": 429}}).encode()),
+    "Google": (200, {}, b'[{"error": {"code": 503, "status": "UNAVAILABLE", "message": "x"}}]'),
+    "a detail": (200, {}, b'{"detail": "Rate limit exceeded"}'),
+    "of a choice": choices([{"error": {"code": 502, "message": "x"}, "finish_reason": "error"}]),
+    "cut by an error": choices([{"message": {"content": "cut"}, "finish_reason": "error"}]),
 }
 
 
 @pytest.mark.parametrize("name", GARBAGE)
 def test_garbage(server, make, name):
     server.script = lambda number, body: GARBAGE[name]
-    fails(make(), "its answer is not one of an OpenAI-compatible API")
+    fails(make(), "its answer is not one of an OpenAI-compatible API, or an error")
     assert len(server.requests) == 3
     server.script = lambda number, body: GARBAGE[name] if number < 5 else chat("good")
     assert ask(make()) == ["good"]
@@ -270,7 +263,7 @@ def test_request_budget(server, make):
     assert len(server.requests) == 5
 
 
-def counted(text: str, tokens_in: object, tokens_out: object) -> Reply:
+def counted(text, tokens_in, tokens_out):
     code, headers, body = chat(text)
     usage = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, "total_tokens": 1}
     return code, headers, json.dumps(json.loads(body) | {"usage": usage}).encode()
@@ -313,7 +306,7 @@ def test_no_text_and_no_key_in_logs(server, make, caplog):
 
 
 def test_a_trial_before_any_prompt(server, monkeypatch):
-    def load(**settings: Any) -> Any:
+    def load(**settings):
         given = {"url": server.url, "model": "tiny", **settings}
         return load_role(ModelsConfig(server=ServerConfig(**given)), "text", PerformanceConfig())
 
@@ -328,50 +321,38 @@ def test_a_trial_before_any_prompt(server, monkeypatch):
         (status(400), "HTTP 400"),
         (GARBAGE["not JSON"], "not one of"),
     ):
-        server.script = lambda number, body, reply=reply: reply  # type: ignore[misc]
+        server.script = lambda number, body, reply=reply: reply
         with pytest.raises(ServerError, match=match):
             load()
 
 
-class TestIdentity:
-    """What of the server enters the release id."""
+def test_what_of_the_server_enters_the_release_id(monkeypatch):
+    base = {"url": "https://models.example:8443/v1", "model": "some/model-7b"}
 
-    BASE: ClassVar = {"url": "https://models.example:8443/v1", "model": "some/model-7b"}
+    def identity(**settings):
+        return describe_role(ModelsConfig(server=ServerConfig(**base | settings)), "text")
 
-    def identity(self, **settings: Any) -> Any:
-        server = ServerConfig(**{**self.BASE, **settings})
-        return describe_role(ModelsConfig(server=server), "text")
-
-    def test_address_model_and_kind(self):
-        found = self.identity()
-        assert found.source == "some/model-7b at models.example:8443"
-        assert found.template_default.chat
-        assert not self.identity(chat=False).template_default.chat
-        others = [
-            self.identity(model="other"),
-            self.identity(url="https://models.example:8443/v2"),
-            self.identity(chat=False),
-            self.identity(logit_bias=True),
-        ]
-        assert len({found.revision, *(other.revision for other in others)}) == 5
-        assert [found.adapts, others[-1].adapts] == [False, True]
-
-    def test_speed_and_patience_are_not_part_of_it(self):
-        assert self.identity() == self.identity(
-            max_requests=7, key_variable="OTHER", headers={"x-team": "clinic"}
-        )
-        assert self.identity() == self.identity(url=self.BASE["url"] + "/")
-
-    def test_no_key_is_needed_to_plan_and_none_is_shown(self, monkeypatch):
-        assert KEY not in repr(self.identity())
-        monkeypatch.delenv("OPENAI_API_KEY")
-        self.identity()
-
-    def test_other_roles_stay_here(self):
-        models = ModelsConfig(language="tiny", server=ServerConfig(**self.BASE))
-        assert describe_role(models, "language") == describe_role(
-            ModelsConfig(language="tiny"), "language"
-        )
+    found = identity()
+    assert found.source == "some/model-7b at models.example:8443"
+    assert [one.template_default.chat for one in (found, identity(chat=False))] == [True, False]
+    others = [
+        {"model": "other"}, {"url": "https://models.example:8443/v2"}, {"chat": False},
+        {"extra_body": {"a": 1}}, {"extra_body": {"a": 2}},
+        {"extra_body": {"b": {"c": 1, "d": 2}}}, {"logit_bias": True},
+    ]  # fmt: skip
+    known = [identity(**settings) for settings in others]
+    assert len({found.revision, *(other.revision for other in known)}) == 8
+    assert [found.adapts, known[-1].adapts] == [False, True]
+    turned = {"b": {"d": 2, "c": 1}}
+    assert identity(extra_body=turned).revision == known[-2].revision
+    patience = {"max_requests": 7, "key_variable": "OTHER", "headers": {"x-team": "clinic"}}
+    assert identity() == identity(**patience) == identity(url=base["url"] + "/")
+    assert KEY not in repr(found)
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert identity() == found  # no key is needed to plan
+    models = {"language": "tiny", "server": ServerConfig(**base)}
+    here = describe_role(ModelsConfig(language="tiny"), "language")
+    assert describe_role(ModelsConfig(**models), "language") == here
 
 
 @pytest.mark.parametrize(
@@ -436,7 +417,7 @@ class TestLogitBias:
         "\u819d": [10],
     }  # fmt: skip
 
-    def script(self, number: int, body: dict[str, Any]) -> Reply:
+    def script(self, number, body):
         if "content" in body:  # one request suits vLLM and llama.cpp
             assert body["prompt"] == body["content"]
             return 200, {}, json.dumps({"tokens": self.NUMBERS[body["content"]]}).encode()
@@ -460,7 +441,7 @@ class TestLogitBias:
 
     @pytest.mark.parametrize("lacks", ["tokenize", "logit_bias"])
     def test_a_server_that_cannot(self, server, make, lacks):
-        def script(number: int, body: dict[str, Any]) -> Reply:
+        def script(number, body):
             if lacks == "tokenize" and "content" in body:
                 return status(404)
             return self.script(number, {**body, "logit_bias": {}})
@@ -470,12 +451,12 @@ class TestLogitBias:
             make(logit_bias=True).check()
 
 
-def refused(parameter: str | None, message: str = "no") -> Reply:
+def refused(parameter, message="no"):
     error = {"message": message, "param": parameter, "code": "u", "type": "invalid_request_error"}
     return 400, {}, json.dumps({"error": error}).encode()
 
 
-def answered(content: Any, finish: str = "stop", **beside: Any) -> Reply:
+def answered(content, finish="stop", **beside):
     message = {"role": "assistant", "content": content, **beside}
     return choices([{"index": 0, "finish_reason": finish, "message": message}])
 
@@ -556,30 +537,7 @@ def test_an_answer_whose_tokens_went_without_a_text(server, make):
         assert "ower max_tokens" not in str(e.value)
 
 
-def within(error: Any, **beside: Any) -> Reply:
-    """An error in the body of an answer with status 200."""
-    return 200, {}, json.dumps({"error": error, **beside}).encode()
-
-
-LATER = {
-    "an error": within({"message": f"Provider returned error for {SECRET}", "code": 429}),
-    "Google": (200, {}, b'[{"error": {"code": 503, "status": "UNAVAILABLE", "message": "x"}}]'),
-    "a detail": (200, {}, b'{"detail": "Rate limit exceeded"}'),
-    "of a choice": choices([{"error": {"code": 502, "message": "x"}, "finish_reason": "error"}]),
-    "no message": choices([{"message": {"content": "cut"}, "finish_reason": "error"}]),
-}
-
-
-@pytest.mark.parametrize("name", LATER)
-def test_an_error_in_an_answer_that_says_it_is_none_is_asked_again(server, make, name):
-    server.script = lambda number, body: LATER[name] if number < 2 else chat("good")
-    assert ask(make()) == ["good"]
-    server.script = lambda number, body: LATER[name]
-    fails(make(), "not one of an OpenAI-compatible API, or an error")
-    assert len(server.requests) == 6
-
-
-def quota(code: int, error: dict[str, Any]) -> Reply:
+def quota(code, error):
     return code, {}, json.dumps({"error": error}).encode()
 
 
@@ -598,14 +556,6 @@ def test_a_bill_that_is_not_paid_stops_at_once(server, make, reply):
     model.check()
     fails(model, "answers HTTP 40.*Pay or raise the limit at the provider")
     assert len(server.requests) == 2
-
-
-def test_content_in_parts(server, make):
-    thought = {"type": "thinking", "thinking": [{"type": "text", "text": THOUGHT}]}
-    server.script = lambda number, body: answered([thought, {"type": "text", "text": TEXT}])
-    assert ask(make()) == [TEXT]
-    server.script = lambda number, body: answered([thought], "length")
-    assert ask(make()) == [""]
 
 
 @pytest.mark.parametrize(
@@ -666,7 +616,7 @@ def test_a_parameter_that_is_refused_is_left_out_and_told(server, make, caplog, 
 
 
 def test_a_prompt_that_names_a_parameter_changes_no_other_request(server, make):
-    def script(number: int, body: dict[str, Any]) -> Reply:
+    def script(number, body):
         text = body["messages"][0]["content"]
         return refused(None, f"filtered: {text}") if "temperature" in text else chat(TEXT)
 
@@ -707,12 +657,3 @@ def test_further_fields_of_a_request(server, make):
     for field in ("model", "messages", "max_tokens", "temperature", "n"):
         with pytest.raises(ValueError, match=f"{field} is set by privsyn"):
             ServerConfig(url="http://h/v1", model="m", extra_body={field: 1})
-
-
-def test_further_fields_are_part_of_the_identity():
-    base = {"url": "http://h/v1", "model": "m"}
-    revisions = {
-        describe_role(ModelsConfig(server=ServerConfig(**base, extra_body=body)), "text").revision
-        for body in ({}, {"a": 1}, {"a": 2}, {"b": {"c": 1, "d": 2}}, {"b": {"d": 2, "c": 1}})
-    }
-    assert len(revisions) == 4

@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 from privsyn.data.conversations import instruction
 from privsyn.errors import ModelError
 from privsyn.models.language import prompts
-from privsyn.models.language.text_variation import (
-    STYLES,
-    TextConfig,
-    TextSettings,
-    TextVariation,
-)
+from privsyn.models.language.text_variation import STYLES, TextConfig, TextSettings, TextVariation
 from privsyn.models.protocols import PromptTemplate
 from tests.fakes import FakeTextModel
 
@@ -40,8 +35,7 @@ def test_a_fresh_text_is_asked_for_by_label_and_style():
 
 
 @pytest.mark.parametrize(
-    ("label", "prompt"),
-    [("a b", "<|start|>Topic: a b\nText:"), (None, "<|start|>Text:")],
+    ("label", "prompt"), [("a b", "<|start|>Topic: a b\nText:"), (None, "<|start|>Text:")]
 )
 def test_a_slot_with_nothing_to_fill_it_takes_its_line_along(label, prompt):
     made, model = api(script=lambda prompt, before: "It ends.")

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 
-def save_unet(
-    folder: Path, *, classes: int = 0, channels: int = 1, own: dict[str, Any] | None = None
-) -> Path:
+def save_unet(folder, *, classes=0, channels=1, own=None):
     """A U-Net over 8x8 pixels behind a DDPM pipeline; ``own`` goes to privsyn.json."""
     import torch
     from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
@@ -33,7 +29,7 @@ def save_unet(
     return folder
 
 
-def save_stable_diffusion(folder: Path) -> Path:
+def save_stable_diffusion(folder):
     """Stable Diffusion over 16x16 pixels."""
     import torch
     from diffusers import (
@@ -90,7 +86,7 @@ def save_stable_diffusion(folder: Path) -> Path:
     return folder / "model"
 
 
-def save_vit(folder: Path) -> Path:
+def save_vit(folder):
     """A ViT without a pooled output that differs from its first token's."""
     import torch
     from transformers import ViTConfig, ViTModel
@@ -110,7 +106,7 @@ def save_vit(folder: Path) -> Path:
     return folder
 
 
-def save_clip(folder: Path) -> Path:
+def save_clip(folder):
     """A CLIP whose projected image features are the vectors."""
     import torch
     from transformers import CLIPConfig, CLIPModel
@@ -129,7 +125,7 @@ def save_clip(folder: Path) -> Path:
     return folder
 
 
-def save_resnet(folder: Path) -> Path:
+def save_resnet(folder):
     """A ResNet: convolutions and batch norms, pooled to 32 features."""
     import torch
     from transformers import ResNetConfig, ResNetModel
@@ -143,7 +139,7 @@ def save_resnet(folder: Path) -> Path:
     return folder
 
 
-def _save_processor(folder: Path, kind: str, size: dict[str, int]) -> None:
+def _save_processor(folder, kind, size):
     settings = {"image_processor_type": kind, "size": size, "do_resize": True, "resample": 3}
     settings |= {"do_rescale": True, "do_normalize": True, "crop_size": {"height": 32, "width": 32}}
     settings |= {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}

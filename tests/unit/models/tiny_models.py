@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 WORDS = "the visit was late and my bill is ready please help with an appointment for text label"
 BOS, EOS = "<s>", "</s>"
 CHAT = (
@@ -12,7 +10,7 @@ CHAT = (
 )
 
 
-def save_tokenizer(folder: Path, *, chat: bool = False, eos: bool = True) -> int:
+def save_tokenizer(folder, *, chat=False, eos=True):
     """A byte-level BPE tokenizer that puts a BOS before every text; returns its size."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
@@ -42,7 +40,7 @@ def save_tokenizer(folder: Path, *, chat: bool = False, eos: bool = True) -> int
     return len(tokenizer)
 
 
-def save_llama(folder: Path, *, chat: bool = False, eos: bool = True, **settings: object) -> Path:
+def save_llama(folder, *, chat=False, eos=True, **settings):
     """Grouped queries and awkward sizes: the shapes BLAS kernels treat apart."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -65,7 +63,7 @@ def save_llama(folder: Path, *, chat: bool = False, eos: bool = True, **settings
     return folder
 
 
-def _save(folder: Path, seed: int, family: str, head: str = "ForCausalLM", **sizes: object) -> Path:
+def _save(folder, seed, family, head="ForCausalLM", **sizes):
     """A small model of a family, with its tokenizer."""
     import torch
     import transformers
@@ -82,39 +80,39 @@ _WIDE = {"intermediate_size": 48, "num_key_value_heads": 2, "max_position_embedd
 _HEADS = {"num_attention_heads": 4, "initializer_range": 0.3, "eos_token_id": 1}
 
 
-def save_gpt2(folder: Path) -> Path:
+def save_gpt2(folder):
     """Learned positions, biases, transposed weights."""
     sizes = {"n_embd": 36, "n_layer": 2, "n_head": 3, "n_positions": 128, "initializer_range": 0.3}
     return _save(folder, 2, "GPT2", "LMHeadModel", **sizes, bos_token_id=0, eos_token_id=1)
 
 
-def save_sliding(folder: Path) -> Path:
+def save_sliding(folder):
     """Mistral with a window shorter than the prompts."""
     return _save(folder, 3, "Mistral", **_SMALL, **_WIDE, **_HEADS, sliding_window=8)
 
 
-def save_hybrid(folder: Path) -> Path:
+def save_hybrid(folder):
     """LFM 2: a convolution with a state of its own before the attention."""
     layers = ["conv", "full_attention"]
     return _save(folder, 5, "Lfm2", **_SMALL, **_WIDE, **_HEADS, layer_types=layers)
 
 
-def save_falcon(folder: Path) -> Path:
+def save_falcon(folder):
     """Attention of its own, one key head for all queries."""
     return _save(folder, 6, "Falcon", **_SMALL, **_HEADS)
 
 
-def save_mamba(folder: Path) -> Path:
+def save_mamba(folder):
     """A state-space model: no keys, no values."""
     return _save(folder, 0, "Mamba", **_SMALL, state_size=8)
 
 
-def save_softcapped(folder: Path) -> Path:
+def save_softcapped(folder):
     """Gemma 2: capped attention scores, every other layer with a sliding window."""
     return _save(folder, 4, "Gemma2", **_SMALL, **_WIDE, **_HEADS, head_dim=8, sliding_window=8)
 
 
-def save_bert(folder: Path, **settings: object) -> Path:
+def save_bert(folder, **settings):
     """A BERT as it is published: attention in both directions, no end-of-text token."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 ORDERS = (1.01, 1.5, 2.0, 4.0, 8.0, 32.0, 128.0)
@@ -16,12 +13,12 @@ class Walk:
 
     kind = "seeded"
 
-    def __init__(self, path: Sequence[int]) -> None:
+    def __init__(self, path):
         self._path = list(path)
         self.log_probability = 0.0
         self.widths: list[int] = []
 
-    def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
+    def noisy_max(self, scores, scale, sensitivity):
         step = len(self.widths)
         choice = self._path[step] if step < len(self._path) else 0
         exponents = (scores - scores.max()).astype(np.float64) / scale
@@ -30,9 +27,7 @@ class Walk:
         return choice
 
 
-def distribution(
-    output: Callable[[Walk], object], start: Callable[[Sequence[int]], Walk] = Walk
-) -> dict[object, float]:
+def distribution(output, start=Walk):
     """Probability of every output, by walking every path of draws once."""
     probabilities: dict[object, float] = {}
     paths: list[tuple[int, ...]] = [()]
@@ -47,7 +42,7 @@ def distribution(
     return probabilities
 
 
-def renyi(p: Mapping[object, float], q: Mapping[object, float], order: float) -> float:
+def renyi(p, q, order):
     """Renyi divergence D_order(p || q) of two exact distributions."""
     values = [value for value, mass in p.items() if mass > 0]
     if any(q.get(value, 0.0) == 0 for value in values):
@@ -57,6 +52,6 @@ def renyi(p: Mapping[object, float], q: Mapping[object, float], order: float) ->
     return float(logsumexp(order * log_p + (1 - order) * log_q) / (order - 1))
 
 
-def excess(p: Mapping[object, float], q: Mapping[object, float], rho: float) -> float:
+def excess(p, q, rho):
     """Largest ratio of a divergence, either way, to what rho-zCDP allows. At most 1 is safe."""
     return max(max(renyi(p, q, order), renyi(q, p, order)) / (order * rho) for order in ORDERS)

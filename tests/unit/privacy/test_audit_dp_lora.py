@@ -12,18 +12,16 @@ canaries in one run after Steinke, Nasr, Jagielski 2023.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.stats import beta
 
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.mechanisms import CLIP_STEPS, SampledGaussian
-from privsyn.dp.noise import NoiseSource, OpenDPNoise
+from privsyn.dp.noise import OpenDPNoise
 from privsyn.methods.dp_lora.method import _advance
-from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
+from privsyn.methods.dp_lora.settings import DPLoraSettings
 from tests.noise import SeededNoise
 
 DELTA = 1e-5
@@ -42,12 +40,12 @@ class Directions:
         together: Whether a unit's records are summed before they are clipped.
     """
 
-    def __init__(self, clip_norm: float, *, clipped: bool = True, together: bool = True) -> None:
+    def __init__(self, clip_norm, *, clipped=True, together=True):
         self.size = 2 * TRIALS
         self.theta = np.zeros(self.size)
         self._clip_norm, self._clipped, self._together = clip_norm, clipped, together
 
-    def clipped_sum(self, units: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    def clipped_sum(self, units):
         total = np.zeros(self.size, np.int64)
         for unit in units:
             groups = [unit] if self._together else [[row] for row in unit]
@@ -57,27 +55,27 @@ class Directions:
                 total[rows[0]] -= math.floor(bound / self._clip_norm * CLIP_STEPS)
         return total
 
-    def update(self, gradient: NDArray[np.float64], learning_rate: float) -> None:
+    def update(self, gradient, learning_rate):
         self.theta -= learning_rate * gradient
 
-    def state(self) -> bytes:
+    def state(self):
         return self.theta.tobytes()
 
 
-def at_most(hits: int, trials: int) -> float:
+def at_most(hits, trials):
     """Clopper-Pearson's upper end of a probability."""
     return float(beta.ppf(1 - RISK, hits + 1, trials - hits)) if hits < trials else 1.0
 
 
-def at_least(hits: int, trials: int) -> float:
+def at_least(hits, trials):
     return 1 - at_most(trials - hits, trials)
 
 
-def found_epsilon(inside: NDArray[np.float64], outside: NDArray[np.float64], delta: float) -> float:
+def found_epsilon(inside, outside, delta):
     """An epsilon that the mechanism certainly exceeds, by its best threshold test."""
     half = len(inside) // 2
 
-    def bound(one: NDArray[np.float64], other: NDArray[np.float64], cut: float) -> float:
+    def bound(one, other, cut):
         """Rejecting beyond the cut: P(one) <= e^eps P(other) + delta."""
         sure = at_least(int((one > cut).sum()), len(one)) - delta
         return math.log(max(sure, 1e-12) / at_most(int((other > cut).sum()), len(other)))
@@ -90,9 +88,7 @@ def found_epsilon(inside: NDArray[np.float64], outside: NDArray[np.float64], del
     return best
 
 
-def audited(
-    cfg: DPLoraConfig, noise: NoiseSource, *, records: int = 1, **trainer: bool
-) -> tuple[float, float]:
+def audited(cfg, noise, *, records=1, **trainer):
     """What the attack finds and what is claimed."""
     mechanism = SampledGaussian(cfg.sampling_rate, cfg.noise_multiplier or 0.0, cfg.steps)
     model = Directions(cfg.clip_norm, **trainer)
@@ -102,49 +98,12 @@ def audited(
     return found_epsilon(model.theta[:TRIALS], model.theta[TRIALS:], DELTA), claim
 
 
-def config(**settings: float) -> DPLoraConfig:
+def config(**settings):
     defaults = {
         "sampling_rate": 0.5, "steps": 3, "noise_multiplier": 1.5, "clip_norm": 0.7,
         "expected_batch": 100.0, "learning_rate": 1.0,
     }  # fmt: skip
     return DPLoraSettings(**({"prompt": "Text:"} | defaults | settings))
-
-
-class Quieter(SeededNoise):
-    """The noise divided by a number; by infinity there is none."""
-
-    kind = "broken"
-
-    def __init__(self, by: float) -> None:
-        super().__init__(7)
-        self._by = by
-
-    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
-        return values if math.isinf(self._by) else super().gaussian(values, sigma / self._by)
-
-
-class Everybody(SeededNoise):
-    """All units in every sample, at the price of some."""
-
-    kind = "broken"
-
-    def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
-        return np.ones(units, np.bool_)
-
-
-class Once(SeededNoise):
-    """One sample for all steps."""
-
-    kind = "broken"
-
-    def __init__(self) -> None:
-        super().__init__(7)
-        self._kept: NDArray[np.bool_] | None = None
-
-    def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
-        if self._kept is None:
-            self._kept = super().sample(units, rate)
-        return self._kept
 
 
 @pytest.mark.parametrize(
@@ -167,28 +126,6 @@ def test_the_attack_stays_below_the_claim(settings, noise):
 def test_records_of_a_unit_that_are_clipped_together_are_one_contribution():
     found, claim = audited(config(), SeededNoise(7), records=3)
     assert 0.15 * claim < found <= claim
-
-
-# All seeded: caught always or never.
-BROKEN = {
-    "no noise": (Quieter(math.inf), {}, {}),
-    "an eighth of the noise": (Quieter(8.0), {}, {}),
-    "everybody sampled": (Everybody(7), {}, {"sampling_rate": 0.05}),
-    "one sample for all steps": (
-        Once(),
-        {},
-        {"sampling_rate": 0.05, "noise_multiplier": 2.0, "steps": 30},
-    ),
-    "no clipping": (SeededNoise(7), {"clipped": False}, {}),
-    "records clipped one by one": (SeededNoise(7), {"together": False, "records": 4}, {}),
-}
-
-
-@pytest.mark.parametrize("name", list(BROKEN))
-def test_a_broken_step_is_caught(name):
-    noise, trainer, settings = BROKEN[name]
-    found, claim = audited(config(**settings), noise, **trainer)
-    assert found > claim
 
 
 def test_the_bounds_of_the_counts_hold_and_are_not_idle():

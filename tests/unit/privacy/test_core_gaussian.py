@@ -19,7 +19,7 @@ from privsyn.dp.mechanisms import FINE_SIGMA, DiscreteGaussian
 DELTA = 1e-5
 
 
-def lattice_delta(shift: int, sigma: float, epsilon: float) -> float:
+def lattice_delta(shift, sigma, epsilon):
     """Exact delta at epsilon of noise ~ exp(-x^2 / 2 sigma^2) on the integers, moved by shift."""
     # The loss at x is (2 x shift + shift^2) / 2 sigma^2: outcomes above `first` exceed epsilon.
     first = math.floor((2 * sigma**2 * epsilon - shift**2) / (2 * shift))
@@ -31,7 +31,7 @@ def lattice_delta(shift: int, sigma: float, epsilon: float) -> float:
     return float(np.maximum(here - math.exp(epsilon) * there, 0).sum()) / total
 
 
-def claimed(mechanism: DiscreteGaussian, rounds: int = 1) -> float:
+def claimed(mechanism, rounds=1):
     return guarantee(replace(mechanism.event, count=rounds), DELTA).epsilon
 
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +33,7 @@ KPS = "keyphrase_seeding"
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, monkeypatch):
     """A project with secrets in every place that no setting may name."""
     root = tmp_path / "project"
     (root / ".privsyn" / "scratch").mkdir(parents=True)
@@ -66,7 +65,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def private_places(root: Path) -> list[Path]:
+def private_places(root):
     return [
         root / "private.jsonl",
         root / "held_out.jsonl",
@@ -75,17 +74,17 @@ def private_places(root: Path) -> list[Path]:
     ]
 
 
-def context(root: Path, *overrides: str) -> Any:
+def context(root, *overrides):
     ctx = open_context(root / "params.yaml", overrides)
     ctx.__dict__["tracker"] = MlflowTracker("")
     return ctx
 
 
-def sha(file: Path) -> str:
+def sha(file):
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def names(root: Path, place: Path) -> Iterator[str]:
+def names(root, place):
     """The same file, called in all the ways that lead to it."""
     yield str(place)
     yield os.path.relpath(place, root)
@@ -272,7 +271,7 @@ def test_labels_are_public_and_short_pieces_agree_by_chance():
 # --- the marks ------------------------------------------------------------------------------------
 
 
-def sections() -> list[type[BaseModel]]:
+def sections():
     return [Config, *(settings_model(name) for name in (*METHODS, STUDENTS))]
 
 
@@ -313,18 +312,18 @@ OPENED: set[str] = set()
 LISTENING = False
 
 
-def listen(event: str, arguments: tuple[Any, ...]) -> None:
+def listen(event, arguments):
     if LISTENING and event in ("open", "os.listdir", "os.scandir") and arguments[0]:
         OPENED.add(os.fsdecode(arguments[0]) if not isinstance(arguments[0], int) else "")
 
 
 @pytest.fixture(scope="module")
-def opened() -> set[str]:
+def opened():
     sys.addaudithook(listen)  # cannot be taken away again, so it listens only when told
     return OPENED
 
 
-def read_by(method: Any, settings: dict[str, Any], found: set[str]) -> set[str]:
+def read_by(method, settings, found):
     """Files that a method opens while it resolves settings, plans and makes its prompt."""
     global LISTENING
     from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
@@ -348,7 +347,7 @@ def read_by(method: Any, settings: dict[str, Any], found: set[str]) -> set[str]:
     return set(found)
 
 
-def texts(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def texts(model, prefix=()):
     """Every setting that takes a string, nested ones too."""
     for name, field in model.model_fields.items():
         kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
@@ -361,7 +360,7 @@ def texts(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator[tupl
                 yield (*prefix, name)
 
 
-def unmarked(method: Any, file: Path, found: set[str]) -> set[str]:
+def unmarked(method, file, found):
     """Settings of a method that are opened as a file, and no mark says so."""
     marked = {name for name, _ in marks(method.Config)}
     wrong = set()

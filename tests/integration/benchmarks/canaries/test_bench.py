@@ -6,15 +6,7 @@ import json
 
 import pytest
 import yaml
-from canaries.bench import (
-    MARKER,
-    METHODS,
-    Bench,
-    canaries,
-    opened,
-    project,
-    words,
-)
+from canaries.bench import MARKER, METHODS, Bench, canaries, opened, project, words
 
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import COLUMNS_ALONE
@@ -60,10 +52,7 @@ def test_a_throw_away_project_has_a_ledger_of_its_own_whatever_the_environment_s
 
 @pytest.mark.parametrize(
     ("section", "change"),
-    [
-        ("account", {"name": "portal"}),
-        ("services", {"ledger": "sqlite:///elsewhere.db"}),
-    ],
+    [("account", {"name": "portal"}), ("services", {"ledger": "sqlite:///elsewhere.db"})],
 )
 def test_an_account_that_is_no_throw_away_is_refused(tmp_path, section, change):
     params = project(tmp_path / "audit", BENCH)
