@@ -8,7 +8,6 @@ import resource
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from zlib import crc32
@@ -32,13 +31,13 @@ settings.register_profile("fuzz", BUSY, max_examples=2000, print_blob=True)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """`make fuzz` asks for its profile by name; hypothesis loads that one itself."""
     if not config.getoption("--hypothesis-profile"):
         settings.load_profile("test")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """The files that take longest go first, so that no process ends long after the others."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path.name != "test_drivers.py", item.path not in slow))
@@ -76,7 +75,7 @@ def smollm2():
 
 
 @contextmanager
-def _full_disk(limit: int) -> Iterator[None]:
+def _full_disk(limit):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
@@ -93,7 +92,6 @@ def full_disk():
 
 @pytest.fixture
 def postgres_url():
-    """A schema of its own in the test server's database, dropped afterwards."""
     import sqlalchemy as sa
 
     from privsyn.ledger.database import _parse
@@ -116,7 +114,6 @@ def postgres_url():
 
 @pytest.fixture
 def docs_site(monkeypatch):
-    """The hook that adds pages and leads links to them."""
     if not os.environ.get("CI"):
         pytest.importorskip("mkdocs", reason="mkdocs is not installed: make setup")
     monkeypatch.syspath_prepend(Path(__file__).parents[1])

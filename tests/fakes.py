@@ -90,17 +90,14 @@ class FakeLogitModel:
 
     @property
     def vocab_size(self):
-        """Number of words."""
         return len(self.vocabulary)
 
     @property
     def ends(self):
-        """The end."""
         return frozenset([self.eos])
 
     @property
     def breaks(self):
-        """The end: no word holds a line break."""
         return np.array([self.eos], np.int64)
 
     def check(self, template, reference_tokens, max_tokens):
@@ -118,12 +115,10 @@ class FakeLogitModel:
             )
 
     def public_rows(self, template, labels, max_tokens):
-        """One row per label, without a reference."""
         self.heard.append({"template": template, "labels": labels, "max_tokens": max_tokens})
         return FakeSession(self, [(label, None) for label in labels], max_tokens)
 
     def private_rows(self, template, labels, references, reference_tokens, max_tokens, *, declared):
-        """One row per (label, reference), the reference cut to ``reference_tokens`` words."""
         if not set(labels) <= set(declared):
             raise ValueError(f"labels {set(labels)} are not all declared: {set(declared)}")
         self.heard.append(
@@ -140,7 +135,6 @@ class FakeLogitModel:
         return FakeSession(self, list(zip(labels, cut, strict=True)), max_tokens)
 
     def decode(self, tokens):
-        """The words, without the end and without anything outside the vocabulary."""
         return " ".join(self.vocabulary[t] for t in tokens if 0 < t < len(self.vocabulary))
 
     def likelihoods(self, template, labels, texts, max_tokens):
@@ -156,7 +150,6 @@ class FakeLogitModel:
         return total
 
     def grammar(self, schema):
-        """Not supported: the tokens of this fake are words."""
         raise ModelError("models.language=fake: its tokens cannot follow a JSON schema.")
 
 
@@ -171,7 +164,6 @@ class FakeSession:
         self._script = model.script or hashed_script(model.vocabulary)
 
     def logits(self, rows=slice(None), columns=None):
-        """Next-token logits, shape (rows, columns)."""
         out = np.empty((len(self._rows), self._model.vocab_size), np.float32)
         for i, ((label, reference), tokens) in enumerate(
             zip(self._rows, self._tokens, strict=True)
@@ -182,7 +174,6 @@ class FakeSession:
         return out[rows] if columns is None else out[rows][:, columns]
 
     def rewind(self):
-        """Forget all tokens."""
         self._tokens = [()] * len(self._rows)
 
     def append(self, tokens):
@@ -224,14 +215,12 @@ class FakeTextModel:
 
     @property
     def log_ratios(self):
-        """Those of all requests that had some, in order."""
         return [request["log_ratios"] for request in self.heard if request["log_ratios"]]
 
     def check(self):
         """Pass: nothing can be wrong."""
 
     def tokens(self, text):
-        """Places of the words of a text in WORDS."""
         return sorted({WORDS.index(word) for word in text.split(" ") if word in WORDS})
 
     def complete(self, prompts, *, max_tokens, temperature, top_p=1.0, until=None, log_ratios=None):
@@ -293,7 +282,6 @@ class FakeTrainableModel:
     revision: str = "fake-trainable-1"
 
     def check(self, training):
-        """Refuse the same settings as ``trainer``."""
         self.trainer(training)
 
     def trainer(self, training):
@@ -310,7 +298,6 @@ class FakeTrainableModel:
         return FakeTrainer(self, training)
 
     def writer(self, training, folder, sampling):
-        """The model with the parameters of a folder."""
         numbers = load_tensors((folder / "adapter_model.safetensors").read_bytes())["theta"]
         return FakeWriter(self, training, numbers, sampling)
 
@@ -348,7 +335,6 @@ class FakeTrainer:
         return total
 
     def clipped_sum(self, units):
-        """Sum of clipped gradients on the lattice, shape (size,)."""
         total = np.zeros(self.size, np.int64)
         for unit in units:
             gradient = self.gradient(unit).ravel()
@@ -362,7 +348,6 @@ class FakeTrainer:
         return total
 
     def update(self, gradient, learning_rate):
-        """One Adam step."""
         self._steps += 1
         powers = np.stack([gradient, gradient**2]).reshape(self._moments.shape)
         keep = np.array([0.9, 0.999]).reshape(2, 1, 1)
@@ -371,22 +356,18 @@ class FakeTrainer:
         self.theta = self.theta - learning_rate * mean / (np.sqrt(square) + 1e-8)
 
     def state(self):
-        """Parameters, moments and step number."""
         steps = np.array([self._steps])
         return bytes(save_tensors({"theta": self.theta, "moments": self._moments, "steps": steps}))
 
     def restore(self, state):
-        """Continue from a state."""
         tensors = load_tensors(state)
         self.theta, self._moments = tensors["theta"], tensors["moments"]
         self._steps = int(tensors["steps"][0])
 
     def has_moved(self):
-        """Whether any parameter is not zero."""
         return bool(self.theta.any())
 
     def files(self):
-        """The trained weights, under the file names of a PEFT adapter."""
         return {
             "adapter_model.safetensors": bytes(save_tensors({"theta": self.theta})),
             "adapter_config.json": json.dumps({"rank": self._training.rank}).encode(),
@@ -405,11 +386,9 @@ class FakeWriter:
         return [split_row(one)[0] for one in self._training.labels].index(split_row(key)[0])
 
     def write(self, labels):
-        """One text per label."""
         return [self._text(label) for label in labels]
 
     def likelihoods(self, labels, texts):
-        """Log-likelihood in nats of each text, shape (texts,)."""
         return np.array([self._nats(*pair) for pair in zip(labels, texts, strict=True)])
 
     def _nats(self, label, text):

@@ -27,27 +27,22 @@ class SeededNoise:
         self._rng = np.random.default_rng(seed)
 
     def noisy_max(self, scores, scale, sensitivity):
-        """Softmax by Gumbel noise in floating point."""
         shifted = (scores - scores.max()).astype(np.float64) / scale
         return int(np.argmax(shifted + self._rng.gumbel(size=len(scores))))
 
     def laplace(self, values, scale):
-        """Values plus the difference of two geometric variables."""
         stop = -math.expm1(-1 / scale)
         sides = self._rng.geometric(stop, size=(2, *values.shape))
         return np.asarray(values + sides[0] - sides[1], np.int64)
 
     def gaussian(self, values, sigma):
-        """Values plus rounded normal variables."""
         noise = np.rint(self._rng.normal(scale=sigma, size=values.shape))
         return np.asarray(values + noise.astype(np.int64), np.int64)
 
     def fine_gaussian(self, values, sigma):
-        """As ``gaussian``."""
         return self.gaussian(values, sigma)
 
     def sample(self, units, rate):
-        """Mask of a Poisson sample, shape (units,)."""
         mask: NDArray[np.bool_] = self._rng.random(units) < rate
         return mask
 
@@ -88,27 +83,22 @@ class NoNoise:
         self.sampled: list[tuple[int, float]] = []
 
     def noisy_max(self, scores, scale, sensitivity):
-        """The first of the best scores."""
         self.drawn.append(Drawn("noisy_max", scores, scale))
         return int(np.argmax(scores))
 
     def laplace(self, values, scale):
-        """The values as they are."""
         self.drawn.append(Drawn("laplace", values, scale))
         return values
 
     def gaussian(self, values, sigma):
-        """The values as they are."""
         self.drawn.append(Drawn("gaussian", values, sigma))
         return values
 
     def fine_gaussian(self, values, sigma):
-        """The values as they are."""
         self.drawn.append(Drawn("fine_gaussian", values, sigma))
         return values
 
     def sample(self, units, rate):
-        """All units."""
         self.sampled.append((units, rate))
         return np.ones(units, np.bool_)
 
@@ -136,25 +126,20 @@ class Constant(NoNoise):
         self._sample = sample
 
     def noisy_max(self, scores, scale, sensitivity):
-        """The same index for any scores."""
         super().noisy_max(scores, scale, sensitivity)
         # In range for any vector, and by its length alone, which is public.
         return min(self._choice, len(scores) - 1)
 
     def laplace(self, values, scale):
-        """The same numbers, whatever the values."""
         return self._laplace(_places(super().laplace(values, scale)))
 
     def gaussian(self, values, sigma):
-        """The same numbers, whatever the values."""
         return self._gaussian(_places(super().gaussian(values, sigma)))
 
     def fine_gaussian(self, values, sigma):
-        """As ``gaussian``."""
         return self._gaussian(_places(super().fine_gaussian(values, sigma)))
 
     def sample(self, units, rate):
-        """The same units at every step."""
         everybody = super().sample(units, rate)
         return everybody if self._sample is None else self._sample(_places(everybody))
 
@@ -182,17 +167,14 @@ class Dies(SeededNoise):
         self._error = error or MemoryError()
 
     def noisy_max(self, scores, scale, sensitivity):
-        """As seeded noise, where it does not die."""
         self._count()
         return super().noisy_max(scores, scale, sensitivity)
 
     def laplace(self, values, scale):
-        """As seeded noise, where it does not die."""
         self._count()
         return super().laplace(values, scale)
 
     def gaussian(self, values, sigma):
-        """As seeded noise, where it does not die; ``fine_gaussian`` is the same."""
         self._count()
         return super().gaussian(values, sigma)
 
@@ -215,7 +197,6 @@ class NeverDraws:
     kind = "never"
 
     def noisy_max(self, *_):
-        """Raises DrawnAgain, as every other draw does."""
         raise DrawnAgain
 
     laplace = gaussian = fine_gaussian = sample = noisy_max
@@ -231,11 +212,9 @@ class NullJournal:
     drawn = False
 
     def has(self, key):
-        """No draw is stored."""
         return False
 
     def draw_all(self, items):
-        """Make all draws."""
         return [draw() for _, draw in items]
 
     def draw_array(self, key, draw, size):
@@ -251,7 +230,6 @@ class NullJournal:
         return values
 
     def public_file(self, key, make):
-        """Make a public value."""
         return make()
 
 

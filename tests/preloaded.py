@@ -59,7 +59,7 @@ os._exit(code)
 
 
 @functools.cache
-def folder() -> Path:
+def folder():
     """A folder with the commands ``python`` and ``privsyn``; first in a PATH they are found."""
     place = Path(tempfile.mkdtemp(prefix="privsyn-python-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
@@ -82,15 +82,14 @@ def folder() -> Path:
     return place
 
 
-def python() -> str:
-    """A command that takes the words of ``python``."""
+def python():
     return str(folder() / "python")
 
 
 class Server:
     """Forks of this process for whoever asks at the socket."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place):
         self._door = socket.socket(socket.AF_UNIX)
         self._door.bind(str(place / "socket"))
         self._door.listen(64)
@@ -105,7 +104,7 @@ class Server:
         for file in (sys.stdin, self._door, self._ended):
             self._selector.register(file, selectors.EVENT_READ)
 
-    def serve(self) -> list[str] | None:
+    def serve(self):
         """Wait for who asks. None: the tests are over. A list: the words, in a fork."""
         while True:
             for key, _ in self._selector.select():
@@ -122,7 +121,7 @@ class Server:
                 elif words := self._fork():
                     return words
 
-    def _answer(self) -> None:
+    def _answer(self):
         for asking, pid in list(self._asking.items()):
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
@@ -130,12 +129,12 @@ class Server:
                     asking.sendall(str(os.waitstatus_to_exitcode(status)).encode())
                 self._forget(asking)
 
-    def _forget(self, asking: socket.socket) -> None:
+    def _forget(self, asking):
         del self._asking[asking]
         self._selector.unregister(asking)
         asking.close()
 
-    def _pass_on(self, asking: socket.socket) -> None:
+    def _pass_on(self, asking):
         """A signal to the fork; who asked is gone: so is the fork."""
         pid = self._asking.get(asking)
         if pid is None:
@@ -150,7 +149,7 @@ class Server:
             os.waitpid(pid, 0)
             self._forget(asking)
 
-    def _fork(self) -> list[str] | None:
+    def _fork(self):
         asking, _ = self._door.accept()
         size, files, *_ = socket.recv_fds(asking, 8, 4)
         with asking.makefile("rb") as stream:
@@ -173,7 +172,7 @@ class Server:
         asking.close()
         return list(words)
 
-    def _become(self, files: list[int], environment: dict[str, str]) -> None:
+    def _become(self, files, environment):
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
@@ -191,7 +190,7 @@ class Server:
         os.environ.update(environment)
 
 
-def _kill(pid: int, number: int) -> None:
+def _kill(pid, number):
     with suppress(ProcessLookupError):
         try:
             os.killpg(pid, number)
@@ -199,13 +198,13 @@ def _kill(pid: int, number: int) -> None:
             os.kill(pid, number)
 
 
-def run(command: str, *words: str) -> None:
+def run(command, *words):
     """Be ``python WORDS``, or the command ``privsyn``, as far as the program can tell."""
     interpreter = sys.executable
     sys.executable = str(Path(command).with_name("python"))
     if "PYTHONUNBUFFERED" in os.environ:
         for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(write_through=True)  # type: ignore[union-attr]
+            stream.reconfigure(write_through=True)
     import numpy as np
 
     np.random.seed()  # as Python does with its own
@@ -238,8 +237,7 @@ def run(command: str, *words: str) -> None:
         runpy.run_path(words[0], run_name="__main__")
 
 
-def main() -> None:
-    """Import, serve, and be what was asked for."""
+def main():
     del sys.path[0]  # the folder of this file
     for name in MODULES:
         import_module(name)
@@ -262,7 +260,7 @@ def main() -> None:
         print(code, file=sys.stderr)
         code = 1
     try:
-        threading._shutdown()  # type: ignore[attr-defined]
+        threading._shutdown()
     except BaseException:  # as Python: a pool that closes its pipe at this moment fails no program
         traceback.print_exc()
     atexit._run_exitfuncs()

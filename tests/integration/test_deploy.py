@@ -37,7 +37,7 @@ def programs(tmp_path):
     return folder
 
 
-def enter(programs: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def enter(programs, *command, **environment):
     path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
     return subprocess.run(
         [ENTRYPOINT, *command],
@@ -49,7 +49,7 @@ def enter(programs: Path, *command: str, **environment: str) -> subprocess.Compl
     )
 
 
-def called(programs: Path, *command: str) -> list[list[str]]:
+def called(programs, *command):
     done = enter(programs, *command)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -134,9 +134,7 @@ def test_the_image_has_what_the_chart_names(tmp_path):
         ([], ["airflow"]),
     ],
 )
-def test_a_command_is_airflows_but_bash_and_python(
-    programs: Path, command: list[str], wanted: list[str]
-) -> None:
+def test_a_command_is_airflows_but_bash_and_python(programs, command, wanted):
     assert called(programs, *command) == [wanted]
 
 
@@ -157,7 +155,7 @@ def test_setup_keeps_the_ledgers_history_from_the_tasks_role(programs):
             check=True,
         )
 
-        def url(role: str, database: str) -> str:
+        def url(role, database):
             return address.replace("postgres@", f"{role}@").removesuffix("postgres") + database
 
         command = [part.replace("$$", "$") for part in COMPOSE["services"]["setup"]["command"]]

@@ -76,8 +76,7 @@ CASES = {
 }
 
 
-def loaded(code: str, heavy: str) -> str:
-    """Which of these modules a process has loaded, and whatever it says."""
+def loaded(code, heavy):
     whole = f"import sys\n{code}\nprint(*sorted(set({heavy.split()!r}) & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", whole], cwd=ROOT, capture_output=True, text=True, check=False

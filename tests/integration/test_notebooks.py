@@ -31,8 +31,7 @@ FRAMES = ("portal/.privsyn/data/portal-v1.parquet", "school/.privsyn/data/school
           "choice/.privsyn/data/choice-v1.parquet")  # fmt: skip
 
 
-def shown(notebook) -> str:
-    """All that its outputs hold, pictures left out."""
+def shown(notebook):
     found = []
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
@@ -43,7 +42,7 @@ def shown(notebook) -> str:
     return "\n".join(found)
 
 
-def code(notebook) -> list:
+def code(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 

@@ -23,7 +23,7 @@ SOURCES = (
 PROJECT = ("params.yaml", "dvc.yaml", ".gitignore")
 
 
-def run(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(folder, *command, **environment):
     return subprocess.run(
         [sys.executable, *command],
         cwd=folder,
@@ -127,7 +127,6 @@ def test_every_extra_that_a_message_names_is_one():
 
 
 def pins(path):
-    """Version of each distribution that a file pins."""
     return dict(line.split("==") for line in path.read_text().splitlines() if "==" in line)
 
 

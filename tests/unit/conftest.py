@@ -15,7 +15,7 @@ ELSEWHERE = "a test that does belongs in tests/integration, or in tests/system w
 _watching = False
 
 
-def _refuse(event: str, arguments: tuple[object, ...]) -> None:
+def _refuse(event, arguments):
     """An audit hook: Python has no way to take one back, so it looks at whether a test runs."""
     if not _watching or (event == "subprocess.Popen" and arguments[0] in LIBRARIES_ASK):
         return
@@ -33,7 +33,7 @@ def no_processes(monkeypatch):
     """A process, or an import of Airflow or DVC, fails the test that asks for it."""
     import multiprocessing.util
 
-    def spawn(*_: object) -> None:
+    def spawn(*_):
         raise RuntimeError(f"multiprocessing: tests/unit starts no process; {ELSEWHERE}")
 
     # multiprocessing starts its processes below what Python audits.

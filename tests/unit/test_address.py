@@ -33,7 +33,7 @@ FORMS = (
 )
 
 
-def refused(*overrides: str) -> None:
+def refused(*overrides):
     with pytest.raises(ConfigError) as raised:
         parse_config(PARAMS, overrides)
     shown = "".join(traceback.format_exception(raised.value)) + raised.value.hint

@@ -6,7 +6,6 @@ import ast
 import functools
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 OF_ALL_METHODS = ("privsyn.methods.base", "privsyn.methods.registry", "privsyn.methods.shared")
 
 
-def sources(package: str) -> list[Path]:
+def sources(package):
     """A module, or those of a folder; of privsyn without the operators, which import more."""
     module = ROOT / f"{package}.py"
     files = [module] if module.is_file() else list((ROOT / package).rglob("*.py"))
@@ -27,7 +26,7 @@ def sources(package: str) -> list[Path]:
     return [file for file in files if package != "privsyn" or "airflow" not in file.parts]
 
 
-def imports(file: Path, *, at_run: bool = False) -> set[str]:
+def imports(file, *, at_run=False):
     """Modules and names that a file imports, wherever in it: ``from a import b`` is ``a.b``.
 
     Args:
@@ -50,7 +49,7 @@ def imports(file: Path, *, at_run: bool = False) -> set[str]:
     return found
 
 
-def within(name: str, packages: tuple[str, ...]) -> bool:
+def within(name, packages):
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
@@ -145,17 +144,7 @@ def test_imports_point_inward(package, may_not):
             ),
         ),
         ("tracking", ("errors", "files")),
-        (
-            "publishing",
-            (
-                "config",
-                "data",
-                "errors",
-                "files",
-                "layout",
-                "section",
-            ),
-        ),
+        ("publishing", ("config", "data", "errors", "files", "layout", "section")),
     ],
 )
 def test_what_stages_call_imports_little_of_privsyn(package, may):
@@ -229,7 +218,7 @@ def test_what_serves_all_methods_names_none(package):
     """Code that a new method would have to touch: strings beside docstrings, and settings."""
     shipped = {
         # is about the methods that are shipped
-        "privsyn/stages/plan.py",  # advice on images
+        "privsyn/stages/plan.py"  # advice on images
     }
     for file in (ROOT / package).rglob("*.py"):
         if file.relative_to(ROOT).as_posix() in shipped:
@@ -245,7 +234,7 @@ def test_what_serves_all_methods_names_none(package):
         assert all(within(name, OF_ALL_METHODS) for name in wanted)
 
 
-def is_documented(node: ast.AST) -> bool:
+def is_documented(node):
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     return isinstance(node, kinds)
 
@@ -256,7 +245,7 @@ PAGE = (ROOT / "docs/architecture.md").read_text()
 STEP = re.compile(r"(?m)^\| (\d+) \| `([^`]+)` \| ([^|]+) \| [^|]+ \|$")
 
 
-def walks() -> dict[str, list[tuple[str, str]]]:
+def walks():
     """Where each step of a walk is, and how it is reached, by the walk's title."""
     found = {}
     for part in PAGE.split("\n## ")[1:]:
@@ -274,7 +263,7 @@ OUTSIDE = ("by file", "by Airflow", "in a process", "by command", "by XCom")
 
 
 @functools.cache
-def node_of(where: str) -> ast.AST:
+def node_of(where):
     """A module, class or function, by its file and name."""
     path, _, name = where.partition(":")
     top = ROOT if path.startswith("dags/") else ROOT / "privsyn"
@@ -288,7 +277,7 @@ def node_of(where: str) -> ast.AST:
     return node
 
 
-def is_reached(steps: Sequence[tuple[str, str]], number: int) -> bool:
+def is_reached(steps, number):
     """Whether a step uses an earlier one by name, or is used by it or by the code named with it."""
     where, how = steps[number]
     kind, _, other = how.rstrip("`").partition(" `")
@@ -300,7 +289,7 @@ def is_reached(steps: Sequence[tuple[str, str]], number: int) -> bool:
     return any(named[where] in names_in(node_of(place)) or named[place] in used for place in places)
 
 
-def names_in(node: ast.AST) -> set[str]:
+def names_in(node):
     names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
     return names | {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,12 +35,12 @@ def compose():
     return loaded
 
 
-def values() -> dict[str, Any]:
+def values():
     loaded: dict[str, Any] = yaml.safe_load((DEPLOY / "kubernetes" / "values.yaml").read_text())
     return loaded
 
 
-def airflow(compose: dict[str, Any]) -> dict[str, Any]:
+def airflow(compose):
     return {
         name: service
         for name, service in compose["services"].items()
@@ -128,8 +127,7 @@ def test_each_password_is_where_it_is_used(compose):
     assert set(asked) <= compose["services"]["postgres"]["environment"].keys()
 
 
-def context(root: Path) -> set[str]:
-    """Files that an image of this folder is built from."""
+def context(root):
     patterns = [
         line
         for line in (root / ".dockerignore").read_text().splitlines()
@@ -219,7 +217,7 @@ def test_routes_name_tasks():
     assert {q for found in WORKERS.values() for q in found.split(",")} >= set(ROUTES.values())
 
 
-def names_twice(node: yaml.Node) -> Iterator[str]:
+def names_twice(node):
     if isinstance(node, yaml.MappingNode):
         names = [key.value for key, _ in node.value]
         yield from {name for name in names if names.count(name) > 1}

@@ -30,8 +30,7 @@ EXAMPLES = sorted(
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *NOTES])
 
 
-def anchors(file: Path) -> set[str]:
-    """Headings as GitHub links to them."""
+def anchors(file):
     headings = re.findall(r"(?m)^#+ (.*)$", file.read_text())
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in headings}
 
@@ -47,10 +46,10 @@ def test_links_lead_somewhere(file):
         assert not anchor or anchor in anchors(linked), f"{file.name} links to {target}"
 
 
-def definitions(file: Path) -> set[str]:
+def definitions(file):
     """What a module defines: functions, classes and names, those of a class as ``Class.name``."""
 
-    def inside(node: ast.AST, before: str) -> set[str]:
+    def inside(node, before):
         found: set[str] = set()
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -74,7 +73,7 @@ PYTHON = [
 ]
 
 
-def wrong(said: str, at: str = "privsyn") -> str | None:
+def wrong(said, at="privsyn"):
     """What is wrong with a ``path.py`` or ``path.py:name``; None where it is there.
 
     A path begins in the repository, in the folder of the document, or anywhere in the package; one
@@ -98,8 +97,7 @@ SAID = re.compile(r"(?<![\w./*<>-])[\w./-]+\.py(?::[\w.]+)?(?![\w*<>-])")
 """A file of Python, with a name in it or without. Not one with a placeholder."""
 
 
-def said_of_code(text: str) -> list[str]:
-    """Files and names in a document's code spans."""
+def said_of_code(text):
     spans = re.findall(r"`([^`\n]+)`", re.sub(r"(?s)```.*?```", "", text))
     return [said.rstrip(".") for span in spans for said in SAID.findall(span)]
 
@@ -146,8 +144,7 @@ def test_documents_are_ascii_but_for_what_they_paste(file):
     assert prose.isascii(), [line for line in prose.splitlines() if not line.isascii()]
 
 
-def commands() -> list[tuple[str, list[str]]]:
-    """`privsyn ...` in the documents' consoles and code spans."""
+def commands():
     found = []
     for file in DOCUMENTS:
         text = file.read_text()
@@ -228,8 +225,7 @@ def test_the_messages_of_troubleshooting_are_those_of_the_code():
     assert [part for part in sorted(parts) if part not in said] == []
 
 
-def named(nav) -> set[str]:
-    """Pages that a `nav` of MkDocs names."""
+def named(nav):
     if isinstance(nav, str):
         return {nav}
     below = nav.values() if isinstance(nav, dict) else nav

@@ -32,11 +32,11 @@ class NotesFirst(Journal):
         return held[0]
 
 
-def die() -> None:
+def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(folder: Path, where: str) -> None:
+def main(folder, where):
     store, append = module.store_file, Journal._append
 
     def dying_store(file, value):

@@ -36,12 +36,12 @@ class DrawsFirst(Journal):
 class Draws:
     """Notes every draw it makes, before it may die."""
 
-    def __init__(self, folder: Path, where: str, number: int) -> None:
+    def __init__(self, folder, where, number):
         self.calls = os.open(folder / "calls", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.where, self.number = where, number
         self.made = 0
 
-    def __call__(self) -> int:
+    def __call__(self):
         value = secrets.randbelow(10**9)
         os.write(self.calls, b"%d\n" % value)
         if self.where.endswith("draw") and self.made == self.number:
@@ -53,7 +53,7 @@ class Draws:
 class DyingOs:
     """The module ``os``, for the journal alone."""
 
-    def __init__(self, draw: Draws) -> None:
+    def __init__(self, draw):
         self._draw = draw
 
     def __getattr__(self, name):
@@ -75,11 +75,11 @@ class DyingOs:
         return os.fsync(descriptor)
 
 
-def die() -> None:
+def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(folder: Path, where: str, number: int) -> None:
+def main(folder, where, number):
     draw = Draws(folder, where, number)
     module.os = DyingOs(draw)
     kind = DrawsFirst if where.startswith("broken") else Journal

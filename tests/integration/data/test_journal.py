@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-def attempt(folder: Path, where: str, number: int) -> int:
+def attempt(folder, where, number):
     command = [
         sys.executable,
         "-m",
@@ -25,7 +25,7 @@ def attempt(folder: Path, where: str, number: int) -> int:
     return subprocess.run(command, check=False, cwd=ROOT).returncode
 
 
-def killed_then_resumed(folder: Path, where: str, number: int) -> list[str]:
+def killed_then_resumed(folder, where, number):
     """What is wrong after a kill and a resume; empty where the journal kept its promise."""
     assert attempt(folder, where, number) == -signal.SIGKILL
     early = {p.name: json.loads(p.read_text()) for p in folder.glob("used-*")}
@@ -64,7 +64,7 @@ def test_a_journal_written_after_the_draws_is_caught(tmp_path):
     assert killed_then_resumed(tmp_path, "broken draw", 5) != []
 
 
-def killed_with_a_file(folder: Path, where: str) -> tuple[int, bool] | None:
+def killed_with_a_file(folder, where):
     """Draws made in a killed and a resumed run, and whether the last one is that in use.
 
     None where the resumed run could not go on.

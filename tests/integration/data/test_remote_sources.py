@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -22,19 +20,19 @@ from tests.unit.data.test_remote_sources import KEY, ROWS, as_lines, config, sha
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
+def server():
     with s3_server(bucket="records") as url:
         yield url
 
 
 @pytest.fixture
-def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def bucket(server, monkeypatch):
     for name, value in reached_at(server, "secret").items():
         monkeypatch.setenv(name, value)
     return S3Store("records", client_options={"allow_http": True})
 
 
-def test_a_fingerprint_follows_the_content_of_objects(bucket: S3Store) -> None:
+def test_a_fingerprint_follows_the_content_of_objects(bucket):
     address = Address("s3://records/moving/a.jsonl")
     bucket.put("moving/a.jsonl", as_lines(ROWS[:3]))
     first = fingerprint(address, KEY)
@@ -44,9 +42,7 @@ def test_a_fingerprint_follows_the_content_of_objects(bucket: S3Store) -> None:
     assert second not in (first, fingerprint(address, bytes(32)))
 
 
-def test_what_is_not_there_or_not_allowed_is_told_without_a_secret(
-    bucket: S3Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_there_or_not_allowed_is_told_without_a_secret(bucket, monkeypatch):
     for address in ("s3://records/none.jsonl", "s3://records/none/part-*.jsonl"):
         with pytest.raises(DataError, match=r"s3://records/none.* holds no file"):
             check_source(config(address))
@@ -59,9 +55,7 @@ def test_what_is_not_there_or_not_allowed_is_told_without_a_secret(
         check_source(config("s3://nowhere/a/part-*.jsonl"))
 
 
-def test_objects_are_read_as_the_files_they_are_copies_of(
-    bucket: S3Store, folder: Path, tmp_path: Path
-) -> None:
+def test_objects_are_read_as_the_files_they_are_copies_of(bucket, folder, tmp_path):
     for file in folder.rglob("*"):
         if file.is_file():
             bucket.put(f"raw/{file.relative_to(folder).as_posix()}", file.read_bytes())
@@ -81,9 +75,7 @@ def test_objects_are_read_as_the_files_they_are_copies_of(
 
 
 @pytest.mark.parametrize("mark", ["_delta_log/0.json", ".hoodie/x", "metadata/v1.metadata.json"])
-def test_a_table_with_a_log_is_refused_in_a_store_and_no_key_is_named(
-    bucket: S3Store, tmp_path: Path, mark: str
-) -> None:
+def test_a_table_with_a_log_is_refused_in_a_store_and_no_key_is_named(bucket, tmp_path, mark):
     parquet.write_table(pa.Table.from_pylist(ROWS), tmp_path / "a.parquet")
     lake, key = f"lake{mark[:3]}", "patients/user=Heliotrope/part-0.parquet"
     bucket.put(f"{lake}/{key}", (tmp_path / "a.parquet").read_bytes())
@@ -99,7 +91,7 @@ def test_a_table_with_a_log_is_refused_in_a_store_and_no_key_is_named(
             check_source(config(f"s3://records/{lake}{place}"))
 
 
-def test_tables_are_read_in_a_store(bucket: S3Store, tmp_path: Path) -> None:
+def test_tables_are_read_in_a_store(bucket, tmp_path):
     """Delta by its folder; Iceberg by catalog, metadata file and folder; their deletes applied."""
     here, kept = pa.Table.from_pylist(ROWS), [row["text"] for row in ROWS if row["user"] != "u1"]
     plain = {"AWS_ALLOW_HTTP": "true", "AWS_S3_ALLOW_UNSAFE_RENAME": "true"}
@@ -132,7 +124,7 @@ def test_tables_are_read_in_a_store(bucket: S3Store, tmp_path: Path) -> None:
         check_source(config("s3://records/delta/empty"))
 
 
-def test_no_message_names_an_object_of_a_source(bucket: S3Store) -> None:
+def test_no_message_names_an_object_of_a_source(bucket):
     for name, content in {
         "csv": b"user\n1\n",
         "jsonl": b"no\n",

@@ -29,7 +29,7 @@ from tests.noise import SeededNoise
 class Counted(SeededNoise):
     """Counts calls where a SIGKILL cannot undo it; a fresh seed every attempt, as an OS gives."""
 
-    def __init__(self, counter: Path, kill_at: int) -> None:
+    def __init__(self, counter, kill_at):
         super().__init__(int.from_bytes(os.urandom(8)))
         self._counter, self._kill_at, self._calls = counter, kill_at, 0
 
@@ -54,7 +54,7 @@ class Counted(SeededNoise):
         return choice
 
 
-def main(root: Path, counter: Path, kill_at: int) -> None:
+def main(root, counter, kill_at):
     ctx = Project(root).context()
     noise = Counted(counter, kill_at)
     ctx.noise = lambda: noise
@@ -67,7 +67,7 @@ def main(root: Path, counter: Path, kill_at: int) -> None:
     settle(ctx, planned)
 
 
-def serve() -> None:
+def serve():
     """Fork an attempt per line of stdin, until that ends."""
     from privsyn.dp import loss_distribution  # noqa: F401  # an import that attempts would do
     from privsyn.models.loading import check_layers

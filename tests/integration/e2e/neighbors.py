@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import yaml
 
 from privsyn.data.unit_key import UnitKey
-from privsyn.dp.noise import NoiseSource
-from privsyn.release.plan import Plan
-from privsyn.stages.base import Context
 from privsyn.stages.plan import plan
 from privsyn.stages.validate import validate
-from tests.integration.e2e.small_project import Project
 
 
-def published_by_neighbors(
-    project: Project,
-    method: str,
-    noise: Callable[[], NoiseSource],
-    release: Callable[[Context], tuple[Plan, Path]],
-) -> dict[str, dict[str, bytes]]:
+def published_by_neighbors(project, method, noise, release):
     """Plan, certificate, artifact, validation and exhibits, for the data and for its neighbors.
 
     Every neighbor differs in what a release reads, whatever the account's key: the unit that is
@@ -64,7 +53,7 @@ def published_by_neighbors(
     return found
 
 
-def _units(ctx: Context) -> list[str]:
+def _units(ctx):
     """Names of three units that are not held out, and one that is where some are."""
     key = UnitKey(ctx.open_account().partition_key.reveal())
     holdout = ctx.config.dataset.holdout
@@ -74,8 +63,7 @@ def _units(ctx: Context) -> list[str]:
     return [*kept[:3], *held[:1]]
 
 
-def assert_alike(found: dict[str, dict[str, bytes]]) -> None:
-    """All published the same bytes."""
+def assert_alike(found):
     differing = [name for name, published in found.items() if published != found["base"]]
     assert not differing
     assert {"certificate.json", "report.html", "report.json"} <= found["base"].keys()

@@ -7,25 +7,20 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
-from privsyn.ledger.ledger import Ledger
-from privsyn.methods.base import Backends, Role
+from privsyn.methods.base import Backends
 from privsyn.models.loading import describe_role
 from privsyn.models.model_identity import describe
 from privsyn.models.settings import ModelsConfig
 from privsyn.release import certificate
-from privsyn.release.plan import Plan
 from privsyn.report import verification
-from privsyn.stages.base import Context, open_context
+from privsyn.stages.base import open_context
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
@@ -41,11 +36,7 @@ DRIVERS = ("cli", "dvc", "airflow")
 CANARY = "vermilion-ocelot-90210"
 LABELS = ("Billing", "Symptoms")
 METHODS: dict[str, dict[str, object]] = {
-    "invisible_ink": {
-        "batch_size": 4,
-        "max_tokens": 6,
-        "texts_per_label": 3,
-    },
+    "invisible_ink": {"batch_size": 4, "max_tokens": 6, "texts_per_label": 3},
     "private_prediction": {
         "batch_size": 8,
         "buckets_per_label": 1,
@@ -98,8 +89,7 @@ BESIDE: dict[str, dict[str, object]] = {
 WORDS = ("visit", "bill", "late", "help", "ready", "please", "was", "the")
 
 
-def rows(count: int, units: int) -> list[dict[str, str]]:
-    """Invented records, several a unit."""
+def rows(count, units):
     return [
         {
             "unit": f"u{i % units}",
@@ -117,25 +107,23 @@ class Project:
     root: Path
 
     @property
-    def params(self) -> Path:
+    def params(self):
         return self.root / "params.yaml"
 
     @property
-    def data(self) -> Path:
+    def data(self):
         return self.root / "private.jsonl"
 
-    def write(self, records: Sequence[dict[str, str]]) -> None:
+    def write(self, records):
         self.data.write_text("".join(json.dumps(record) + "\n" for record in records))
 
-    def context(self, *overrides: str, tracker: object | None = None) -> Context:
-        """A context without MLflow and with a standing clock."""
+    def context(self, *overrides, tracker=None):
         ctx = open_context(self.params, overrides)
         ctx.clock = lambda: datetime(2026, 11, 20, 12, tzinfo=UTC)
         ctx.__dict__["tracker"] = tracker or MlflowTracker("")
         return ctx
 
-    def cli(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run the command line as a user does."""
+    def cli(self, *arguments, check=True):
         done = subprocess.run(
             [preloaded.python(), "-m", "privsyn", *arguments],
             cwd=self.root,
@@ -148,13 +136,13 @@ class Project:
             raise AssertionError(f"{arguments} ended {done.returncode}: {done.stderr[-2000:]}")
         return done
 
-    def copy(self, target: Path) -> Project:
+    def copy(self, target):
         """The same project elsewhere, with the same ledger and so the same partition key."""
         shutil.copytree(self.root, target)
         return Project(target)
 
 
-def build_project(root: Path, **changes: object) -> Project:
+def build_project(root, **changes):
     """A project whose release takes a moment; ``changes`` go on top of its params.yaml."""
     root.mkdir()
     params = {
@@ -205,7 +193,7 @@ class Driven:
     method: str
 
 
-def environment(project: Project) -> dict[str, str]:
+def environment(project):
     """What the processes of a project see: first in the path the commands that fork, at once."""
     path = [str(preloaded.folder()), str(Path(sys.executable).parent), os.environ["PATH"]]
     return os.environ | {
@@ -223,53 +211,49 @@ class WordCounts:
 
     width = len(WORDS)
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.revision = describe_role(ModelsConfig(), "embedder").revision
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row of counts per text."""
+    def embed(self, texts):
         return np.array([[text.split().count(word) for word in WORDS] for text in texts], "f4")
 
 
-def reserve_release(ctx: Context, method: str = "invisible_ink") -> Plan:
+def reserve_release(ctx, method="invisible_ink"):
     """The plan of a release whose account is open and whose cost is set aside."""
     planned = plan(ctx, method, open_account=True)
     reserve(ctx, planned)
     return planned
 
 
-def begin_release(ctx: Context, method: str = "invisible_ink") -> Plan:
-    """The plan of a release that is partitioned, with nothing drawn."""
+def begin_release(ctx, method="invisible_ink"):
     planned = reserve_release(ctx, method)
     partition(ctx, planned)
     return planned
 
 
-def finish(ctx: Context, planned: Plan, backends: Backends | None) -> Path:
-    """Draw and certify a release that is reserved."""
+def finish(ctx, planned, backends):
     for shard in range(partition(ctx, planned)):
         generate(ctx, planned, shard, backends)
     return certify(ctx, planned)
 
 
-def reseal(folder: Path, sealed: dict[str, Any]) -> None:
-    """Write a certificate that agrees with itself, as a forger would."""
+def reseal(folder, sealed):
     sealed["seal"] = certificate.seal_of(sealed)
     (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
 
 
-def failures(folder: Path, ledger: Ledger | None = None) -> dict[str, str]:
+def failures(folder, ledger=None):
     """What verify refuses of a folder: each check by name, and what it found."""
     checks = verification.verify(folder, ledger)
     return {check.name: check.detail for check in checks if check.passed is False}
 
 
-def times(*folders: Path) -> set[int]:
+def times(*folders):
     """When folders and all that lies in them were last changed, as copies and archives tell."""
     return {path.stat().st_mtime_ns for folder in folders for path in (folder, *folder.rglob("*"))}
 
 
-def stand_ins() -> dict[Role, object]:
+def stand_ins():
     """Toy models in every role of text, under the revisions of the embedded ones."""
     text = FakeTextModel(revision=describe_role(ModelsConfig(language="tiny"), "text").revision)
     base = FakeTrainableModel(
@@ -278,16 +262,14 @@ def stand_ins() -> dict[Role, object]:
     return {"language": stand_in(), "text": text, "embedder": WordCounts(), "base": base}
 
 
-def breaking(error: Exception) -> Backends:
-    """The toy model, which raises as soon as a text is drawn."""
-
+def breaking(error):
     class Breaks(FakeLogitModel):
-        def decode(self, tokens: Sequence[int]) -> str:
+        def decode(self, tokens):
             raise error
 
     return Backends({"language": stand_in(Breaks)})
 
 
-def stand_in(kind: type[FakeLogitModel] = FakeLogitModel) -> FakeLogitModel:
+def stand_in(kind=FakeLogitModel):
     """The toy model under the revision of the embedded one, which plans name."""
     return kind(revision=describe(ModelsConfig(language="tiny")).revision)

@@ -24,13 +24,7 @@ from privsyn.ledger.decisions import What
 from privsyn.ledger.entries import describe_requester
 from privsyn.report import verification
 from privsyn.stages import base
-from privsyn.stages.approval import (
-    cost_question,
-    decide,
-    publication,
-    publishing,
-    spending,
-)
+from privsyn.stages.approval import cost_question, decide, publication, publishing, spending
 from privsyn.stages.audit import held_out, refuse_unapproved
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan

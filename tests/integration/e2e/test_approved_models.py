@@ -11,12 +11,7 @@ from privsyn.errors import ApprovalNeeded, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.stages.approval import decide, publication
 from privsyn.stages.run import run
-from privsyn.students.release import (
-    make_student,
-    plan_student,
-    publish_student,
-    validate_student,
-)
+from privsyn.students.release import make_student, plan_student, publish_student, validate_student
 from tests.integration.e2e.small_project import METHODS, build_project, stand_ins
 from tests.integration.e2e.test_distill_stage import save_tiny, settings
 

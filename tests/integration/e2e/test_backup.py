@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from pathlib import Path
 
 import pytest
 
 from privsyn.errors import AccountMismatch, VerificationError
 from privsyn.ledger.entries import State
-from privsyn.release.plan import Plan
 from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.reserve import settle
-from tests.integration.e2e.small_project import Project, finish, reserve_release
+from tests.integration.e2e.small_project import finish, reserve_release
 
 
 @pytest.fixture
@@ -21,7 +19,7 @@ def project(make_project):
     return make_project()
 
 
-def back_up(project: Project, to: Path) -> Path:
+def back_up(project, to):
     """What `sqlite3 ledger.db ".backup FILE"` does."""
     with sqlite3.connect(project.root / ".privsyn" / "ledger.db") as source:
         with sqlite3.connect(to) as target:
@@ -31,11 +29,11 @@ def back_up(project: Project, to: Path) -> Path:
     return to
 
 
-def put_back(project: Project, backup: Path) -> None:
+def put_back(project, backup):
     (project.root / ".privsyn" / "ledger.db").write_bytes(backup.read_bytes())
 
 
-def reserved(project: Project, draw: int) -> Plan:
+def reserved(project, draw):
     ctx = project.context(f"privacy.draw={draw}")
     planned = reserve_release(ctx)
     return planned

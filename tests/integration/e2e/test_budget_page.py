@@ -13,7 +13,6 @@ from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Gaussian
 from privsyn.errors import BudgetExceeded, DataError
 from privsyn.ledger.entries import DatasetSource
-from privsyn.stages.base import Context
 from privsyn.stages.plan import lasts_until
 from tests.integration.e2e.small_project import build_project
 from tests.integration.e2e.weekly_releases import EVENT, FIRST, WEEK, ledger_at, release_id, weekly
@@ -40,7 +39,7 @@ def ctx(project):
     return ctx
 
 
-def paged(ctx: Context, **changes: object) -> BudgetPage:
+def paged(ctx, **changes):
     page = BudgetPage(ctx.clock())
     given = {
         "runs": "http://127.0.0.1:8080",

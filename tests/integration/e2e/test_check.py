@@ -18,7 +18,6 @@ from tests.integration.e2e.small_project import CANARY, LABELS, reserve_release,
 
 
 def advised(ctx, method="invisible_ink"):
-    """What a check advises, on one line."""
     return " ".join(check(ctx, count(ctx), method))
 
 
@@ -143,8 +142,7 @@ def test_settings_are_weighed_against_the_records_that_are_there(make_project, s
     assert len(found) == (said is not None)
 
 
-def people(count: int, people: int) -> list[dict[str, str]]:
-    """Rows with an id of their own, of fewer people."""
+def people(count, people):
     return [
         row | {"visit": f"v{number}", "patient no.": f"p{number % people}", "sex": "fm"[number % 2]}
         for number, row in enumerate(rows(count, people))

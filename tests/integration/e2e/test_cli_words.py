@@ -35,7 +35,7 @@ def released(tmp_path_factory):
 def say(monkeypatch, command):
     """Runs a command on a terminal of some width; returns exit code, stdout, stderr."""
 
-    def invoke(project, *arguments: str, width: int = 80, terminal: bool = True):
+    def invoke(project, *arguments, width=80, terminal=True):
         printed = io.StringIO()
         console = Console(file=printed, force_terminal=terminal, width=width, color_system=None)
         for commands in ("ledger", "project", "run", "stage", "releases", "options"):
@@ -182,7 +182,7 @@ def test_a_new_account_beside_others_is_said_to_the_owner_alone(released, say, t
 def test_a_user_without_a_home_is_told_what_to_set(make_project, say, monkeypatch, words):
     import pwd
 
-    def unknown(number: int) -> None:
+    def unknown(number):
         raise KeyError(number)
 
     project = make_project(models={"language": "smollm2"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -40,7 +39,7 @@ NAME = "private_evolution"
 MEASURES = "privsyn.students.evaluate"
 
 
-def save_tiny(folder: Path, seed: int = 1) -> Path:
+def save_tiny(folder, seed=1):
     """A random model of one layer with the embedded model's tokenizer and prompt."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -55,7 +54,7 @@ def save_tiny(folder: Path, seed: int = 1) -> Path:
     return folder
 
 
-def settings(tiny: Path) -> dict[str, object]:
+def settings(tiny):
     pinned = {"init": str(tiny), "init_digest": digest(tiny, None)}
     return pinned | {"epochs": 2, "batch_size": 4, "max_tokens": 8, "seed": 3}
 

@@ -51,8 +51,6 @@ FILES = {"adapter_model.safetensors", "adapter_config.json", "labels.json"}
 
 @pytest.fixture
 def make(make_project):
-    """A project of this method; settings of the method go on top."""
-
     def get(name="project", performance=(), holdout=0.25, **settings):
         return make_project(
             name,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import logging
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,8 +38,7 @@ class Thumbnails:
         return np.stack([one.ravel() for one in samples]).astype(np.float32)
 
 
-def forms(number: int) -> list[bytes]:
-    """What would give a private image away."""
+def forms(number):
     pixels = private_image(number)
     found = [encode(pixels), pixels.tobytes(), pixels.astype(np.float32).tobytes()]
     found.append(str(pixels.ravel().tolist()[:12])[1:-1].encode())
@@ -49,7 +47,7 @@ def forms(number: int) -> list[bytes]:
     return [*found, text, text[80:-40], repr(pixels.tobytes())[2:-1].encode()]
 
 
-def leaks(root: Path) -> dict[str, str]:
+def leaks(root):
     """Files that hold something private, and what; the private folder itself is left out."""
     wanted = {form: f"image {number}" for number in range(COUNT) for form in forms(number)}
     wanted |= {CANARY.encode(): "canary", CANARY.encode("utf-16-le"): "canary"}

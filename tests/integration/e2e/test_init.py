@@ -28,7 +28,7 @@ TICKETS = ("--data", "My tickets.csv", "--rows-are-units")
 def init(monkeypatch, command, tmp_path):
     """Runs `privsyn init` in an empty folder; a person answers if there are answers."""
 
-    def run(*arguments: str, answers: dict[str, str] | None = None):
+    def run(*arguments, answers=None):
         monkeypatch.setattr("sys.stdin.isatty", lambda: answers is not None, raising=False)
         asked: list[str] = []
 
@@ -51,7 +51,7 @@ def init(monkeypatch, command, tmp_path):
 
 
 @pytest.fixture
-def tickets(tmp_path) -> Path:
+def tickets(tmp_path):
     file = tmp_path / "My tickets.csv"
     file.write_text(f"no,kind,customer_id,body\n1,Bug,c1,{CANARY}\n{CANARY},{CANARY}\n")
     return file
@@ -307,10 +307,7 @@ def test_a_private_file_is_kept_out_of_git_and_dvc(init, tmp_path):
         (("--data", "nowhere.csv"), "does not exist. Set --data to the private file."),
         (("--data", "plain.txt"), ".jsonl, .ndjson, .json, .csv, .tsv, .parquet"),
         (("--data", "empty.csv"), "empty.csv is empty. Check the export."),
-        (
-            ("--data", "list.json"),
-            "Write one per line; of a list: jq",
-        ),
+        (("--data", "list.json"), "Write one per line; of a list: jq"),
         (("--data", "My tickets.csv", "--unit", ""), "--unit needs an answer"),
         ((*TICKETS, "--label", "kind", "--labels", " , "), "--labels= , names no label"),
         ((*TICKETS, "--document", "x" * 201), "has 201 characters, of at most 200"),

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @cache
-def server() -> subprocess.Popen[str]:
+def server():
     """Forks the attempts; ends with this process, whose end closes its stdin."""
     env = os.environ | {
         "PYTHONPATH": str(ROOT),
@@ -40,7 +40,7 @@ def server() -> subprocess.Popen[str]:
     return started
 
 
-def attempt(project, counter: Path, kill_at: int) -> int:
+def attempt(project, counter, kill_at):
     """How an attempt in a process of its own ended: 0, or less the signal that killed it."""
     asked = server()
     asked.stdin.write(json.dumps([str(project.root), str(counter), kill_at]) + "\n")
@@ -49,8 +49,7 @@ def attempt(project, counter: Path, kill_at: int) -> int:
     return int(answer)
 
 
-def journalled(project) -> dict[str, object]:
-    """Every draw on file, by key."""
+def journalled(project):
     draws = {}
     scratch = project.root / ".privsyn" / "scratch"
     for file in sorted(f for f in scratch.glob("*/journal-*") if f.is_file()):

@@ -29,7 +29,6 @@ def project(make_project):
 
 @pytest.fixture
 def run(project, command):
-    """The command line in the project's folder."""
     return partial(command, project.root)
 
 

@@ -17,11 +17,11 @@ OF_RECORDS = ("rows can be used", "held-out", "accuracy", "note (internal)")
 class Terminal(io.StringIO):
     """A stream that a person sees."""
 
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def printed(project, monkeypatch, *, person: bool) -> str:
+def printed(project, monkeypatch, *, person):
     """What `privsyn run` prints: to a person, or into a file although colors are forced."""
     monkeypatch.chdir(project.root)
     monkeypatch.setattr("sys.argv", ["privsyn", "run", "--no-publish"])

@@ -53,11 +53,11 @@ HOSTILE = (
 )
 
 
-def of(name: str, stated: Stated = STATED) -> ReleaseFacts:
+def of(name, stated=STATED):
     return ReleaseFacts(certificate.read(GOLDEN / name)[1], stated)
 
 
-def hostile(folder: Path) -> Path:
+def hostile(folder):
     """A release whose certificate agrees with itself and says what it should not."""
     shutil.copytree(GOLDEN / RELEASES[0], folder)
     sealed = certificate.read(folder)[1]
@@ -71,7 +71,7 @@ def hostile(folder: Path) -> Path:
     return folder
 
 
-def write(folder: Path, sealed: dict) -> None:
+def write(folder, sealed):
     reseal(folder, sealed)
 
 
@@ -128,7 +128,7 @@ print(json.dumps([
 """
 
 
-def read_by_others(folder: Path) -> list[dict]:
+def read_by_others(folder):
     """The rows of a release as mlcroissant reads them by the description that lies beside them."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", MLCROISSANT, str(folder / "croissant.json")],

@@ -14,7 +14,7 @@ DIGITS = (
 )
 
 
-def planned(make_project, method: str, *overrides: str):
+def planned(make_project, method, *overrides):
     ctx = make_project().context(*overrides)
     found = plan(ctx, method)
     assert not (ctx.workspace.state / "ledger.db").exists()

@@ -49,7 +49,6 @@ def finish(ctx, planned, files=FILES):
 
 
 def student(ctx, planned, files=FILES):
-    """A model made from a release, noted in the ledger."""
     parent = ctx.workspace.release(planned.id)
     folder = parent.with_name(f"{planned.id}.student-1")
     building = parent.with_name(f".{folder.name}.new")
@@ -65,7 +64,6 @@ def student(ctx, planned, files=FILES):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A release with a model, and a student of it."""
     project = build_project(tmp_path_factory.mktemp("models") / "project")
     ctx = project.context()
     planned, folder = release(ctx)
@@ -223,7 +221,6 @@ def tracker(tmp_path):
 
 
 def lineage_of(tracker, name):
-    """Tags, metrics, artifacts and state of the run of a release."""
     run = tracker._client.get_run(tracker.release_run(name))
     files = {item.path for item in tracker._client.list_artifacts(run.info.run_id)}
     return run.data.tags, run.data.metrics, files, run.info.status

@@ -38,7 +38,6 @@ from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import (
     CANARY,
     LABELS,
-    Project,
     finish,
     reseal,
     reserve_release,
@@ -50,7 +49,7 @@ PAID = {"enabled": False, "paid": {"epsilon": 1.0}}
 NAME = "invisible_ink"
 
 
-def begun(project: Project, fake, **noise):
+def begun(project, fake, **noise):
     ctx = project.context()
     for name, source in noise.items():
         setattr(ctx, name, source)

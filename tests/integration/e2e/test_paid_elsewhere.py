@@ -16,7 +16,6 @@ RENAMED = ("account.name=other", "dataset.name=other")
 
 @pytest.fixture
 def paid(make_project):
-    """A project whose account has reserved a release of its file."""
     project = make_project()
     ctx = project.context()
     planned = plan(ctx, "invisible_ink", open_account=True)

@@ -8,9 +8,7 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -18,9 +16,7 @@ from privsyn.data.artifacts import write_json_atomic
 from privsyn.data.journal import parse_line
 from privsyn.errors import LedgerUnavailable
 from privsyn.ledger.ledger import Ledger
-from privsyn.release.plan import Plan
 from privsyn.report import verification
-from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
 from privsyn.stages.partition import partition
 from privsyn.stages.reserve import settle
@@ -30,7 +26,6 @@ from tests import preloaded
 from tests.integration.e2e.small_project import (
     CANARY,
     METHODS,
-    Project,
     environment,
     finish,
     reserve_release,
@@ -65,7 +60,7 @@ def project(server, make_project, tmp_path, monkeypatch):
 class Drawing:
     """A process that draws the shard, and what it says."""
 
-    def __init__(self, project: Project, said: Path) -> None:
+    def __init__(self, project, said):
         self._said = said
         command = [preloaded.python(), "-m", "privsyn", "stage", "generate", "--plan", "plan.json"]
         with said.open("wb") as stream:
@@ -77,21 +72,21 @@ class Drawing:
                 env=environment(project),
             )
 
-    def __enter__(self) -> Drawing:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
 
-    def until(self, there: Callable[[], bool]) -> None:
+    def until(self, there):
         deadline = time.monotonic() + PATIENCE
         while not there():
             assert self.process.poll() is None, self._said.read_text()[-2000:]
             assert time.monotonic() < deadline, "it hangs"
             time.sleep(0.02)
 
-    def end(self) -> tuple[int, str]:
+    def end(self):
         code = self.process.wait(PATIENCE)
         said = self._said.read_text()
         assert CANARY not in said
@@ -107,15 +102,15 @@ def test_a_restart_in_mid_draw_costs_no_draw_that_is_on_file(server, project, tm
     write_json_atomic(project.root / "plan.json", planned.model_dump(mode="json"))
     spent = ctx.ledger.accounts.balance("letters").spent
 
-    def on_file() -> list[bytes]:
+    def on_file():
         return ctx.ledger.draws.rows(planned.id, PART)
 
-    def cut_off(more: int, fault: Callable[[], None]) -> list[bytes]:
+    def cut_off(more, fault):
         """Draw until there are so many rows more, then the fault: the rows of just before it."""
         had = len(on_file())
         seen = []
 
-        def enough() -> bool:
+        def enough():
             seen[:] = on_file()
             return len(seen) >= had + more
 
@@ -167,7 +162,7 @@ def test_any_commit_may_be_lost_or_its_answer(postgres_url, make_project, fake):
     """A run for each commit of a release, at which its connection breaks off."""
     runs = commits = 0
 
-    def fault() -> str | None:
+    def fault():
         nonlocal commits
         commits += 1
         return ("before", "after")[runs % 2] if commits == runs else None
@@ -175,7 +170,7 @@ def test_any_commit_may_be_lost_or_its_answer(postgres_url, make_project, fake):
     with severed(postgres_url, fault) as url:
         project = make_project(services={"ledger": url}, evaluate={"enabled": False})
 
-        def run() -> Path:
+        def run():
             ctx = project.context()
             day = ctx.clock()
             ctx.clock = lambda: day + timedelta(minutes=2 * runs)  # leases have run out
@@ -211,15 +206,10 @@ def test_a_server_that_falls_silent_is_given_up_in_a_minute(postgres_url):
                 assert wanted == [own.getsockopt(socket.IPPROTO_TCP, name) for name in KEEPALIVE]
 
 
-KEEPALIVE = (
-    socket.TCP_KEEPIDLE,
-    socket.TCP_KEEPINTVL,
-    socket.TCP_KEEPCNT,
-    socket.TCP_USER_TIMEOUT,
-)
+KEEPALIVE = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
 
 
-def keys_of(ctx: Context, planned: Plan, sealed: list[bytes]) -> list[str]:
+def keys_of(ctx, planned, sealed):
     """Names of the draws in a part's rows, each found whole and in its place."""
     assert ctx.vault is not None
     vault = ctx.vault.find(ctx.ledger.draws, planned.id)

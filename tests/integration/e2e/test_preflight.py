@@ -238,7 +238,6 @@ def test_a_release_that_has_begun_is_tried_no_more(make_project, fake, monkeypat
 
 @pytest.fixture
 def server(monkeypatch):
-    """A real small server of chat completions."""
     from privsyn.models.language import openai_http
 
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

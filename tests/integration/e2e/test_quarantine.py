@@ -28,15 +28,11 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.validate import validate
 from tests.fakes import FakeLogitModel
-from tests.integration.e2e.small_project import (
-    begin_release,
-    reserve_release,
-    rows,
-)
+from tests.integration.e2e.small_project import begin_release, reserve_release, rows
 from tests.noise import Dies
 
 
-def kept_records(project, planned) -> int:
+def kept_records(project, planned):
     buckets = project.context().workspace.scratch(planned.id) / BUCKETS
     return sum(len(file.read_text().splitlines()) for file in buckets.glob("shard-*"))
 

@@ -22,14 +22,7 @@ from privsyn.stages.partition import READ, partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from tests import preloaded
-from tests.integration.e2e.small_project import (
-    CANARY,
-    Project,
-    environment,
-    finish,
-    reserve_release,
-    rows,
-)
+from tests.integration.e2e.small_project import CANARY, environment, finish, reserve_release, rows
 
 SQL = "select * from notes"
 SECRET = "hunter2-kestrel"
@@ -65,7 +58,7 @@ def clinic(postgres_url, monkeypatch):
     engine.dispose()
 
 
-def write(engine: sa.Engine, records: list[dict[str, str]]) -> None:
+def write(engine, records):
     with engine.begin() as connection:
         connection.exec_driver_sql("truncate notes")
         filled = sa.text('insert into notes (unit, label, "text") values (:unit, :label, :text)')
@@ -121,7 +114,7 @@ partition(ctx, planned)
 """
 
 
-def kill(project: Project, where: str, *overrides: str) -> None:
+def kill(project, where, *overrides):
     """Partition in a process of its own, until it comes to a function."""
     script = KILLED.format(where=where, overrides=overrides)
     done = subprocess.run(

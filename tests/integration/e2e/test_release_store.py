@@ -48,27 +48,26 @@ class Homes:
     planned: Plan
 
     @property
-    def store(self) -> Path:
+    def store(self):
         return self.base / "store"
 
-    def home(self, name: str) -> Project:
+    def home(self, name):
         """A machine that has params.yaml and nothing else."""
         (self.base / name).mkdir(exist_ok=True)
         shutil.copy(self.made.params, self.base / name)
         return Project(self.base / name)
 
-    def object(self, sha256: str) -> Path:
+    def object(self, sha256):
         (found,) = self.store.rglob(f"files/{sha256}")
         return found
 
 
-def services(base: Path) -> dict[str, str]:
+def services(base):
     return {"ledger": f"sqlite:///{base / 'ledger.db'}", "releases": f"file://{base / 'store'}"}
 
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
-    """A release that the first machine has drawn and certified."""
     base = tmp_path_factory.mktemp("homes")
     first = build_project(base / "first", services=services(base), evaluate={"enabled": False})
     ctx = first.context()
@@ -88,7 +87,7 @@ def homes(drawn, tmp_path):
     return Homes(base, first, drawn.planned)
 
 
-def digests(folder: Path) -> dict[str, str]:
+def digests(folder):
     return {
         path.relative_to(folder).as_posix(): sha256_file(path)
         for path in folder.rglob("*")
@@ -149,7 +148,7 @@ def test_only_what_passed_is_among_the_releases(homes):
     with pytest.raises(ValidationFailed):
         validate(strict, homes.planned)
     assert not (homes.store / "releases" / name).exists()
-    assert store.manifest(name).lies == "quarantine"  # type: ignore[union-attr]
+    assert store.manifest(name).lies == "quarantine"
 
     # Where it had passed it is in quarantine now, for its owner alone.
     lies = find(second, homes.planned)
@@ -195,7 +194,7 @@ def test_nothing_is_committed_that_only_one_disk_holds(tmp_path, fake, make_proj
     project = make_project(services={"releases": f"file://{tmp_path / 'store'}"})
     ctx = project.context()
 
-    def release() -> tuple[Plan, Path]:
+    def release():
         planned = reserve_release(ctx)
         return planned, finish(ctx, planned, fake)
 
@@ -274,10 +273,7 @@ def test_files_of_no_release_stay_where_they_are(homes):
     (folder / ".half.tmp").write_text("half a file")
     store = ReleaseStore(f"file://{homes.store}")
     store.put(folder, "releases", passed=False)
-    assert store.manifest(homes.planned.id).files.keys() == {  # type: ignore[union-attr]
-        layout.ARTIFACT,
-        layout.CERTIFICATE,
-    }
+    assert store.manifest(homes.planned.id).files.keys() == {layout.ARTIFACT, layout.CERTIFICATE}
 
 
 def test_of_two_that_certify_at_once_the_ledgers_is_kept(homes):

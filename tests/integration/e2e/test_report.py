@@ -130,7 +130,6 @@ def test_an_evaluation_that_was_killed_leaves_the_release_and_says_so(tmp_path):
 
 
 def written(folder, count, labels):
-    """A synthetic file of short texts that are all different."""
     lines = [
         {"id": str(i), "label": labels[i % len(labels)], "text": f"please call me back {i} times"}
         for i in range(count)

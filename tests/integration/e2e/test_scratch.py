@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
@@ -66,11 +65,11 @@ class Dies(OpenDPNoise):
         return super().noisy_max(*args)
 
 
-def models() -> Backends:
+def models():
     return Backends(stand_ins())
 
 
-def begun(project: Project, noise: type = OpenDPNoise, **changes: object):
+def begun(project, noise=OpenDPNoise, **changes):
     ctx = project.context()
     ctx.noise = noise
     (method,) = ctx.config.methods
@@ -78,7 +77,7 @@ def begun(project: Project, noise: type = OpenDPNoise, **changes: object):
     return ctx, planned
 
 
-def drawn(project: Project):
+def drawn(project):
     """A release with all of its first part drawn: its model trained, or its first shard."""
     ctx, planned = begun(project)
     if planned.method == "dp_lora":
@@ -91,7 +90,7 @@ def drawn(project: Project):
 # Before models are loaded
 
 
-def unloaded(monkeypatch) -> None:
+def unloaded(monkeypatch):
     monkeypatch.setattr("privsyn.stages.run.load_models", lambda *_: pytest.fail("loaded"))
 
 
@@ -223,7 +222,7 @@ def test_a_copy_that_lacks_one_draw_is_an_older_one(make_project):
     ctx, planned = begun(make_project())
     scratch, copy = ctx.workspace.scratch(planned.id), ctx.workspace.root / "copy"
 
-    def draw(name: str) -> None:
+    def draw(name):
         work = find_workdir(ctx, ctx.ledger.releases.get(planned.id))
         with work, session(open_plan(ctx, planned), 0, work) as part:
             part.journal.draw_all([(name, lambda: 1)])
@@ -258,9 +257,7 @@ def test_every_draw_is_counted_before_its_text_is_handed_on(make_project, monkey
 # The seed of the buckets
 
 
-def allocation(
-    project: Project, *, name: str, seed_of: Path | None = None
-) -> tuple[str, set[tuple]]:
+def allocation(project, *, name, seed_of=None):
     """Seed and texts with their buckets, of the release of a draw; with the run file of another."""
     ctx = project.context(f"privacy.draw={name}", "privacy.epsilon=1", "performance.shards=1")
     planned = reserve_release(ctx)
@@ -341,8 +338,7 @@ def test_a_moved_project_goes_on_and_a_copied_one_does_not(make_project, tmp_pat
 # Given up while the ledger is away
 
 
-def broken(ctx: Context, planned) -> None:
-    """An exception of ours after a draw."""
+def broken(ctx, planned):
     generate(ctx, planned, 0, breaking(RuntimeError("the text was: CANARY")))
 
 
@@ -431,23 +427,23 @@ def test_where_neither_scratch_nor_ledger_can_be_written_the_error_says_what_to_
 class Recorder:
     """A tracker that keeps how runs ended."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         from privsyn.tracking import MlflowTracker
 
         self._nothing = MlflowTracker("")
         self.ended: dict[str, str] = {}
 
-    def release_run(self, release_id: str) -> str:
+    def release_run(self, release_id):
         return release_id
 
-    def finish(self, run_id: str, status: str = "FINISHED") -> None:
+    def finish(self, run_id, status="FINISHED"):
         self.ended[run_id] = status
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name):
         return getattr(self._nothing, name)
 
 
-def committed(project: Project):
+def committed(project):
     ctx, planned = begun(project)
     for shard in range(2):
         generate(ctx, planned, shard, models())

@@ -40,7 +40,6 @@ def no_key_of_ours(monkeypatch):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A signed release: its project, plan, folder and public key."""
     root = tmp_path_factory.mktemp("signed")
     public, _ = new(root / "keys" / "signing.pem")
     project = build_project(root / "project", signing={"key": str(root / "keys" / "signing.pem")})
@@ -243,7 +242,6 @@ def test_the_envelope_of_another_release_is_refused(made, copy, verify, tmp_path
 
 
 def resign(folder, key, said, kind="application/vnd.in-toto+json"):
-    """Whatever somebody with the key may sign."""
     from securesystemslib.dsse import Envelope
 
     signed = Envelope(json.dumps(said).encode(), kind, {})

@@ -554,7 +554,6 @@ def test_what_cannot_be_measured_of_a_record_stops_no_release(make_project, fake
 
 @pytest.fixture
 def lost(make_project, tmp_path):
-    """A project whose language model lies in a folder, and that folder."""
     model = tmp_path / "model"
     shutil.copytree(BUILTIN, model)
     return make_project(models={"language": str(model)}), model

@@ -23,13 +23,7 @@ import pytest
 from privsyn.methods.registry import METHODS
 from privsyn.report import verification
 from tests import preloaded
-from tests.integration.e2e.small_project import (
-    CANARY,
-    RUN_DAG,
-    build_project,
-    environment,
-    rows,
-)
+from tests.integration.e2e.small_project import CANARY, RUN_DAG, build_project, environment, rows
 from tests.integration.e2e.test_trained_method import WORDS
 from tests.system.dags.templates import copy_airflow, copy_mlflow, keep_dag
 
@@ -54,7 +48,6 @@ DRIVEN = [("toy_trainer", "airflow"), ("toy_trainer", "dvc"), ("toy_drawer", "cl
 
 
 def begin(method, root):
-    """A project of a toy, its account open."""
     made = build_project(
         root / "project",
         methods={method: SETTINGS[method]},
@@ -71,7 +64,6 @@ def begin(method, root):
 
 
 def python(project, *command):
-    """Run Python where the toys are known; what it prints."""
     there = environment(project)
     path = [str(TOYS), there["PYTHONPATH"]]
     done = subprocess.run(

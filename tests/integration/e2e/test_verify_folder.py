@@ -33,7 +33,6 @@ COVERED = ("synthetic.jsonl", "certificate.json", *REPORTS)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A validated release, its project and its plan."""
     project = build_project(tmp_path_factory.mktemp("verify") / "project")
     ctx = project.context()
     planned = reserve_release(ctx)
@@ -337,7 +336,6 @@ def test_with_its_ledger_it_is_authentic_and_a_forged_one_is_not(made, copy, cli
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
-    """A release whose cost counts on its buckets being secret."""
     project = build_project(tmp_path_factory.mktemp("secret") / "project", privacy=SMALL)
     ctx = project.context()
     planned = plan(ctx, "invisible_ink", open_account=True)
@@ -358,7 +356,6 @@ WITHOUT = "risk_without_secret"
 
 
 def told(sealed):
-    """A release that hides what it counts on."""
     sealed["plan"] |= {"amplified": False, "epsilon_without_secret": None}
     del sealed[WITHOUT]
 
@@ -384,14 +381,8 @@ def unsaid(sealed):
         (lambda sealed: sealed["plan"].update(amplified=False), {"derived facts"}),
         (lambda sealed: sealed["plan"].update(epsilon_without_secret=None), {"without the secret"}),
         (lambda sealed: sealed["plan"].update(epsilon_without_secret=1.0), {"without the secret"}),
-        (
-            lambda sealed: sealed["plan"].update(epsilon_without_secret="?"),
-            {"privsyn reads it"},
-        ),
-        (
-            lambda sealed: sealed["plan"].update(event=sealed["plan"]["event"]["event"]),
-            {"event"},
-        ),
+        (lambda sealed: sealed["plan"].update(epsilon_without_secret="?"), {"privsyn reads it"}),
+        (lambda sealed: sealed["plan"].update(event=sealed["plan"]["event"]["event"]), {"event"}),
     ],
 )
 def test_what_a_release_says_of_its_secret_buckets_is_checked(counted, tmp_path, edit, check):

@@ -5,9 +5,7 @@ Every cell pays for one noisy sum of brightness; its image is a ramp from black 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +17,7 @@ from privsyn.dp.mechanisms import Laplace
 from privsyn.methods.base import Exhibit, Mechanism, Method, Sample
 from privsyn.methods.registry import METHODS
 from privsyn.section import Section
-from tests.integration.e2e.small_project import Project, build_project
+from tests.integration.e2e.small_project import build_project
 
 LABELS = ("0", "1")
 SIZE = 28
@@ -81,7 +79,7 @@ class TinyImages(Method[TinyConfig]):
             facts=facts, image=Laplace(255 * facts.changed_records, derived["scale"]), cells=cells
         )
 
-    def run(self, cfg, mechanism, buckets, draw) -> Iterator[Sample | Exhibit]:
+    def run(self, cfg, mechanism, buckets, draw):
         image, noise = mechanism.image, draw.noise
         pictures = []
         for number, bucket in enumerate(buckets):
@@ -98,18 +96,15 @@ class TinyImages(Method[TinyConfig]):
         yield Exhibit("rounds.csv", b"round,images\n0,6\n")
 
 
-def register(patch) -> None:
-    """Make the method known for the time of a test."""
+def register(patch):
     patch.setitem(METHODS, TinyImages.name, f"{__name__}:TinyImages")
 
 
-def private_image(number: int) -> np.ndarray:
-    """A private scan that nothing else resembles."""
+def private_image(number):
     return np.random.default_rng(900 + number).integers(0, 200, (SIZE, SIZE), np.uint8)
 
 
-def image_project(root: Path, **changes: object) -> Project:
-    """A project over a folder of private images."""
+def image_project(root, **changes):
     dataset = {
         "name": "scans",
         "path": "private",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -73,7 +72,7 @@ class ToyDrawer(Method[ToyDrawerConfig]):
     def rebuild(self, cfg, target, facts, derived):
         return self.calibrate(cfg, target, facts)
 
-    def run(self, cfg, mechanism, buckets, draw) -> Iterator[Sample]:
+    def run(self, cfg, mechanism, buckets, draw):
         for number, bucket in enumerate(buckets):
             draw.progress(number, len(buckets))
             records = np.array([len(bucket.contents.reveal())], np.int64)

@@ -5,25 +5,24 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from privsyn.dp.accountant import guarantee
-from privsyn.dp.events import Event, Gaussian
+from privsyn.dp.events import Gaussian
 from privsyn.ledger.ledger import Ledger
-from privsyn.stages.base import Context
 
 FIRST = datetime(2026, 8, 30, 11, 28, tzinfo=UTC)
 WEEK = timedelta(weeks=1)
 EVENT = Gaussian(4.5)
 
 
-def release_id(number: int) -> str:
+def release_id(number):
     return f"invisible_ink-{number:016x}"
 
 
-def ledger_at(ctx: Context, moment: datetime, **who: str) -> Ledger:
+def ledger_at(ctx, moment, **who):
     url = ctx.config.services.ledger or ctx.workspace.ledger_url
     return Ledger(url, clock=lambda: moment, requester=who)
 
 
-def weekly(ctx: Context, count: int, event: Event = EVENT, *, lost: int = -1) -> None:
+def weekly(ctx, count, event=EVENT, *, lost=-1):
     """Releases of one event, committed but for one; each validated, its MLflow run known."""
     account = ctx.config.account.name
     ctx.clock = lambda: FIRST - WEEK

@@ -9,10 +9,8 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy.engine import make_url
@@ -32,7 +30,7 @@ class Server:
         url: Of its database.
     """
 
-    def __init__(self, binaries: Path, folder: Path, owner: dict[str, Any]) -> None:
+    def __init__(self, binaries, folder, owner):
         self._binaries, self._folder, self._owner = binaries, folder, owner
         port = free_port()
         settings = {
@@ -45,26 +43,24 @@ class Server:
         self._options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         self.url = f"postgresql+psycopg://{USER}@127.0.0.1:{port}/postgres"
 
-    def make(self) -> None:
-        """Lay its folder out."""
+    def make(self):
         plain = ("-E", "UTF8", "--no-locale", "--no-sync")
         self._run("initdb", "-D", "data", "-U", USER, "-A", "trust", *plain)
 
-    def start(self) -> None:
+    def start(self):
         self._control("start", "-o", self._options)
 
-    def stop(self) -> None:
+    def stop(self):
         """Without a word to those who are connected; what it had promised it finds in its log."""
         self._control("stop", "-m", "immediate")
 
-    def restart(self) -> None:
-        """As ``stop``, and up again."""
+    def restart(self):
         self._control("restart", "-m", "immediate")
 
-    def _control(self, *what: str) -> None:
+    def _control(self, *what):
         self._run("pg_ctl", *what, "-D", "data", "-w", "-t", "60", "-l", "log")
 
-    def _run(self, name: str, *arguments: str) -> None:
+    def _run(self, name, *arguments):
         done = subprocess.run(
             [str(self._binaries / name), *arguments],
             cwd=self._folder,
@@ -79,7 +75,7 @@ class Server:
 
 
 @contextmanager
-def postgres_server() -> Iterator[Server]:
+def postgres_server():
     """A server until the end of the block; the test is skipped where none can be had."""
     binaries, owner = _binaries(), _owner()
     # Not pytest's folder: the user that the server runs as sees nothing of it.
@@ -99,7 +95,7 @@ def postgres_server() -> Iterator[Server]:
 
 
 @contextmanager
-def severed(url: str, fault: Callable[[], str | None]) -> Iterator[str]:
+def severed(url, fault):
     """Address of the same database through a proxy that breaks connections off at their commits.
 
     Args:
@@ -110,12 +106,12 @@ def severed(url: str, fault: Callable[[], str | None]) -> Iterator[str]:
     there = make_url(url)
     with socket.create_server(("127.0.0.1", 0)) as door:
 
-        def serve() -> None:
+        def serve():
             with suppress(OSError):  # closed
                 while True:
                     threading.Thread(target=passes, args=door.accept()[:1], daemon=True).start()
 
-        def passes(client: socket.socket) -> None:
+        def passes(client):
             server = socket.create_connection((there.host or "127.0.0.1", there.port or 5432))
             back = threading.Thread(target=answers, args=(server, client), daemon=True)
             back.start()
@@ -132,7 +128,7 @@ def severed(url: str, fault: Callable[[], str | None]) -> Iterator[str]:
                     server.shutdown(socket.SHUT_WR)
                 back.join()  # the server has done what it was told
 
-        def answers(server: socket.socket, client: socket.socket) -> None:
+        def answers(server, client):
             with suppress(OSError):
                 while said := server.recv(1 << 16):
                     with suppress(OSError):
@@ -145,8 +141,7 @@ def severed(url: str, fault: Callable[[], str | None]) -> Iterator[str]:
         door.shutdown(socket.SHUT_RDWR)
 
 
-def _binaries() -> Path:
-    """Folder of the server's programs: of the newest version that is installed."""
+def _binaries():
     found = shutil.which("pg_ctl")
     if found is not None:
         return Path(found).resolve().parent  # initdb lies beside it, perhaps not on the path
@@ -156,7 +151,7 @@ def _binaries() -> Path:
     return versions[-1].parent
 
 
-def _owner() -> dict[str, Any]:
+def _owner():
     """Whom it runs as, for ``subprocess``: it refuses to be root's."""
     if os.geteuid():
         return {}
@@ -167,7 +162,7 @@ def _owner() -> dict[str, Any]:
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
-def _none(why: str) -> None:
+def _none(why):
     if os.environ.get("CI"):
         pytest.fail(why)
     pytest.skip(why)

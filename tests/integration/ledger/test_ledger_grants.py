@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +42,7 @@ class Roles(NamedTuple):
     """Of the role that approves, where one is set apart."""
 
 
-def as_role(url: str, role: str) -> str:
+def as_role(url, role):
     return _parse(url).set(username=role).render_as_string(False)
 
 
@@ -64,12 +63,11 @@ def roles(postgres_url):
             run(postgres_url, f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
 
 
-def schema_of(url: str) -> str:
+def schema_of(url):
     return url.partition("search_path%3D")[2] or url.rpartition("=")[2]
 
 
-def run(url: str, statement: str) -> None:
-    """As psql does: several statements, transactions of their own."""
+def run(url, statement):
     parsed = _parse(url)
     with psycopg.connect(
         host=parsed.host,
@@ -133,7 +131,7 @@ def test_the_app_does_all_its_work(ledger):
     assert [refusal.error for refusal in ledger.releases.refusals()] == ["BudgetExceeded"]
 
 
-def asks(above: float) -> Terms:
+def asks(above):
     return Terms(approval=ApprovalConfig(spend_above=above))
 
 
@@ -244,8 +242,7 @@ _ATTACKS = [
 ATTACKS = [attack.replace("MINE", BY) for attack in _ATTACKS]
 
 
-def filled(ledger: Ledger) -> None:
-    """A row in every table."""
+def filled(ledger):
     cost = Guarantee(1.0, 1e-6)
     source = DatasetSource("v1", "content")
     ledger.releases.reserve("clinic", "r4", Pure(1.0), method="toy", guarantee=cost, source=source)
@@ -291,7 +288,7 @@ LONG = {
 }
 
 
-def add(url: str, ledger: Ledger, change: str, body: Mapping[str, Any] | str, **other: Any) -> None:
+def add(url, ledger, change, body, **other):
     """Write a row and move the head as SQL of a role's, with the hash that the row has."""
     role = _parse(url)
     last, by = ledger.history()[-1], {"db_user": role.username}
@@ -353,8 +350,7 @@ def test_a_body_with_another_spelling_breaks_nothing(roles, ledger):
     assert ledger.verify().rows == 6
 
 
-def repair(first: int) -> str:
-    """The SQL of the page, for a row."""
+def repair(first):
     (sql,) = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
     assert sql.count(":= 6;") == 1
     return sql.replace(":= 6;", f":= {first};")

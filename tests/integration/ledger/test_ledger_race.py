@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -13,7 +12,6 @@ from privsyn.dp.events import ZCDP, Pure
 from privsyn.dp.filters import filter_budget, filter_order
 from privsyn.errors import BudgetExceeded, VerificationError
 from privsyn.ledger import balances, chain, database
-from privsyn.ledger.entries import Change
 from privsyn.ledger.ledger import Ledger
 from tests.unit.ledger.ledger_cases import (
     PURE,
@@ -50,22 +48,20 @@ def test_eight_processes_want_a_third_each(url, spec, event):
     assert ledger.verify().rows == 4
 
 
-def meet_before_writing(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, patience: float
-) -> list[str]:
+def meet_before_writing(ledger, monkeypatch, patience):
     """Two threads that both want to have read the balance before either writes."""
     meeting = threading.Barrier(2)
     check = balances.check_fits
     outcomes: list[str] = []
 
-    def check_and_wait(*arguments: object) -> None:
+    def check_and_wait(*arguments):
         check(*arguments)
         try:
             meeting.wait(timeout=patience)
         except threading.BrokenBarrierError:
             pass  # the other one is kept out: as it should be
 
-    def one(release: str) -> None:
+    def one(release):
         try:
             reserve(ledger, release, Pure(2.0))
             outcomes.append("in")
@@ -75,7 +71,7 @@ def meet_before_writing(
     one_at_a_time = threading.Lock()
     append = chain.append
 
-    def append_alone(*arguments: Any) -> Change:
+    def append_alone(*arguments):
         # the history's unique numbers stop most collisions: here the lock alone is on trial
         with one_at_a_time:
             return append(*arguments)

@@ -49,8 +49,6 @@ def one_thread():
 
 @pytest.fixture
 def model(folders):
-    """``model(name)``: a tiny model to be adapted."""
-
     def get(name, *, dtype="float32"):
         performance = PerformanceConfig(device="cpu", threads=1)
         return load_trainable_model(ModelsConfig(language=folders(name), dtype=dtype), performance)
@@ -270,7 +268,6 @@ def test_a_step_without_noise_is_the_clipped_sum_over_the_public_divisor(make, c
 
 
 def passes(trainer):
-    """Rows of every pass from now on."""
     seen: list[int] = []
     trainer._network.register_forward_pre_hook(
         lambda module, args, kwargs: seen.append(len(kwargs["input_ids"])), with_kwargs=True

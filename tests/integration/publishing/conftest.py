@@ -12,7 +12,6 @@ from tests.integration.publishing.dvc_project import PARAMS, REPOSITORY, STAND_I
 
 @pytest.fixture(scope="session", autouse=True)
 def _quiet_dvc(tmp_path_factory):
-    """The stand-in on PATH, and DVC's caches outside of the user's."""
     folder = tmp_path_factory.mktemp("bin")
     (folder / "privsyn").write_text(STAND_IN)
     (folder / "privsyn").chmod(0o755)
@@ -26,9 +25,7 @@ def _quiet_dvc(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def new_project(tmp_path_factory):
-    """Makes projects, in git or not."""
-
-    def make(*, git: bool, shipped: bool = True) -> Project:
+    def make(*, git, shipped=True):
         root = tmp_path_factory.mktemp("project")
         project = Project(root)
         (root / "params.yaml").write_text(PARAMS)

@@ -64,8 +64,7 @@ class Project:
 
     root: Path
 
-    def release(self, release_id: str, text: str = "hello") -> Path:
-        """A finished release, as certify and validate leave it."""
+    def release(self, release_id, text="hello"):
         folder = self.root / "releases" / release_id
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "synthetic.jsonl").write_text(json.dumps({"id": release_id, "text": text}) + "\n")
@@ -78,8 +77,7 @@ class Project:
         (folder / "quality.json").write_text('{"distinct_1": 0.5}\n')
         return folder
 
-    def current(self, release: Path) -> None:
-        """Make a release the newest of the method, as Airflow's stages do."""
+    def current(self, release):
         for place, names in (
             ("synthetic", ("synthetic.jsonl", "certificate.json")),
             ("reports", ("validation.json", "report.html", "report.json", "quality.json")),
@@ -92,8 +90,7 @@ class Project:
         plan.parent.mkdir(exist_ok=True)
         plan.write_text(json.dumps({"release_id": release.name, "method": METHOD}) + "\n")
 
-    def dvc(self, *arguments: str) -> str:
-        """A user's own DVC command; its output."""
+    def dvc(self, *arguments):
         done = subprocess.run(
             [preloaded.python(), "-m", "dvc", *arguments],
             cwd=self.root,
@@ -105,20 +102,17 @@ class Project:
         assert done.returncode == 0, done.stdout
         return done.stdout
 
-    def git(self, *arguments: str) -> str:
-        """A git command; its output."""
+    def git(self, *arguments):
         return subprocess.run(
             ["git", *arguments], cwd=self.root, check=True, capture_output=True, text=True
         ).stdout
 
-    def calls(self) -> list[str]:
-        """Stages that ran since the last call."""
+    def calls(self):
         log = self.root / "private-calls.log"
         lines = log.read_text().split() if log.exists() else []
         log.unlink(missing_ok=True)
         return lines
 
 
-def read(folder: Path) -> dict[str, bytes]:
-    """All files of a folder."""
+def read(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -7,41 +7,32 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from privsyn.data.artifacts import atomic_file
 from privsyn.errors import ConfigError, DataError, PublishError, VerificationError
-from privsyn.publishing import (
-    PROJECT_FILES,
-    DvcPublisher,
-    folder_md5,
-)
+from privsyn.publishing import PROJECT_FILES, DvcPublisher, folder_md5
 from tests import preloaded
 from tests.integration.publishing.dvc_project import METHOD, REPOSITORY, Project, read
 
-NewProject = Callable[..., Project]
 STAGES = tuple(f"{name}@{METHOD}" for name in ("plan", "generate", "validate", "evaluate"))
 
 
 @pytest.fixture(scope="module")
 def bare(new_project):
-    """A folder with params.yaml alone: no git, no DVC settings."""
     return new_project(git=False, shipped=False)
 
 
 @pytest.fixture(scope="module")
 def repository(new_project):
-    """A git repository with the shipped pipeline."""
     return new_project(git=True)
 
 
-def remote_files(project: Project) -> list[Path]:
+def remote_files(project):
     return [
         path for path in (project.root / ".privsyn" / "dvc-remote").rglob("*") if path.is_file()
     ]
@@ -49,7 +40,6 @@ def remote_files(project: Project) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def two_versions(bare):
-    """Two published releases: folder, its files, DVC's hash."""
     publisher = DvcPublisher(bare.root)
     published = []
     for release_id, text in (("ink-1", "first"), ("ink-2", "second")):
@@ -134,7 +124,7 @@ def test_a_dvc_project_that_was_killed_half_made_is_made_whole(tmp_path, monkeyp
     written = []
 
     @contextmanager
-    def killed(path: Path, *, mode: int) -> Iterator[Any]:
+    def killed(path, *, mode):
         if len(written) == 1:
             raise KeyboardInterrupt
         written.append(path)
@@ -248,7 +238,7 @@ def test_stages_are_committed_only_where_their_files_exist(new_project):
     publisher.prepare()
     project.current(release)
 
-    def stages(method: str = METHOD) -> list[str]:
+    def stages(method=METHOD):
         return publisher.current_stages(method, release)
 
     assert stages() == list(STAGES)

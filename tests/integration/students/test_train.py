@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -29,7 +28,6 @@ TEXTS = [(None, "my bill is late"), (None, "please help with my visit")] * 8
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """A random model of one layer with the embedded model's tokenizer."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     folder = tmp_path_factory.mktemp("tiny")
@@ -44,14 +42,14 @@ def tiny(tmp_path_factory):
     return folder
 
 
-def config(tiny: Path, **changes: object) -> DistillConfig:
+def config(tiny, **changes):
     pinned = {"init": str(tiny), "init_digest": digest(tiny, None)}
     return DistillConfig(
         **pinned | {"epochs": 2, "batch_size": 4, "seed": 5, "max_tokens": 16} | changes
     )
 
 
-def weights(folder: Path):
+def weights(folder):
     return student.read_model(folder).state_dict()
 
 
@@ -88,7 +86,7 @@ def test_a_student_is_a_language_model_of_its_own(tiny, tmp_path):
 
 
 def test_the_seed_alone_decides(tiny, tmp_path):
-    def make(name: str, seed: int | None) -> str:
+    def make(name, seed):
         train_student(config(tiny, seed=seed), TEXTS, BUILTIN, tmp_path / name, performance=ONE)
         return sha256_file(tmp_path / name / "model.safetensors")
 
@@ -138,7 +136,7 @@ def test_the_learning_rate_rises_and_falls():
 
 
 def test_what_cannot_be_trained_is_refused(tiny, tmp_path, monkeypatch):
-    def attempt(match: str, error: type[Exception] = ConfigError, texts=TEXTS, **how):
+    def attempt(match, error=ConfigError, texts=TEXTS, **how):
         with pytest.raises(error, match=match):
             train_student(config(tiny, **how), texts, BUILTIN, tmp_path / "no", performance=ONE)
         assert not (tmp_path / "no").exists()

@@ -118,8 +118,6 @@ time.sleep(120)
 
 
 def part(name, port, code=LISTENING, healthy=None):
-    """A server that only listens."""
-
     def answers():
         with closing(socket.socket()) as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0

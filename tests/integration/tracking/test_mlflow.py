@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ CANARY = "CANARY-73190-heliotrope"
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store(tmp_path_factory):
     """One database for the module: making its tables takes seconds."""
     folder = tmp_path_factory.mktemp("mlflow")
     MlflowTracker(f"sqlite:///{folder / 'mlflow.db'}", "first").check()
@@ -30,25 +29,24 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tracker(store: Path, request: pytest.FixtureRequest) -> MlflowTracker:
+def tracker(store, request):
     return open_tracker(store, request.node.name)
 
 
-def open_tracker(store: Path, experiment: str) -> MlflowTracker:
-    """A tracker as a new process would open it."""
+def open_tracker(store, experiment):
     return MlflowTracker(f"sqlite:///{store / 'mlflow.db'}", experiment, store / "mlartifacts")
 
 
-def runs(tracker: MlflowTracker) -> list[Any]:
+def runs(tracker):
     found = tracker._client.search_runs([tracker._experiment_id])
     return sorted(found, key=lambda run: run.info.run_name)
 
 
-def get(tracker: MlflowTracker, run_id: str) -> Any:
+def get(tracker, run_id):
     return tracker._client.get_run(run_id)
 
 
-def test_one_run_per_release_with_nested_stages(tracker: MlflowTracker) -> None:
+def test_one_run_per_release_with_nested_stages(tracker):
     parent = tracker.release_run("ink-1")
     for stage in ("plan", "generate"):
         with tracker.stage_run("ink-1", stage):
@@ -64,7 +62,7 @@ def test_one_run_per_release_with_nested_stages(tracker: MlflowTracker) -> None:
     assert release.info.status == "FINISHED"
 
 
-def test_a_retry_in_another_process_continues_the_same_runs(store: Path) -> None:
+def test_a_retry_in_another_process_continues_the_same_runs(store):
     first = open_tracker(store, "retry")
     run_id = first.start_stage("ink-1", "generate")
     first.log_metrics(run_id, {"rows": 10})
@@ -81,7 +79,7 @@ def test_a_retry_in_another_process_continues_the_same_runs(store: Path) -> None
     assert len(runs(again)) == 2
 
 
-def test_awkward_names_and_long_values_are_written(tracker: MlflowTracker) -> None:
+def test_awkward_names_and_long_values_are_written(tracker):
     run_id = tracker.release_run("ink-1")
     tracker.log_params(
         run_id, {"methods[ink]:prompt": "x" * 7000} | {f"p{i}": i for i in range(150)}
@@ -95,7 +93,7 @@ def test_awkward_names_and_long_values_are_written(tracker: MlflowTracker) -> No
     assert data.metrics["accuracy _macro_"] == 0.5
 
 
-def test_the_dataset_is_an_opaque_version(tracker: MlflowTracker) -> None:
+def test_the_dataset_is_an_opaque_version(tracker):
     with pytest.raises(ConfigError, match="quote"):
         tracker.release_run("it's")
     run_id = tracker.release_run("ink-1")
@@ -116,9 +114,7 @@ def test_the_dataset_is_an_opaque_version(tracker: MlflowTracker) -> None:
 @pytest.mark.parametrize(
     ("error", "status"), [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED")]
 )
-def test_an_error_leaves_its_class_and_none_of_its_text(
-    store: Path, error: type[BaseException], status: str
-) -> None:
+def test_an_error_leaves_its_class_and_none_of_its_text(store, error, status):
     tracker = open_tracker(store, f"errors-{status}")
     with pytest.raises(error), tracker.stage_run("ink-1", "partition") as run_id:
         raise error(f"cannot parse {CANARY}")
@@ -141,7 +137,7 @@ for stage in ("reserve", "generate"):
 """
 
 
-def test_two_processes_on_a_new_database_share_the_runs(tmp_path: Path) -> None:
+def test_two_processes_on_a_new_database_share_the_runs(tmp_path):
     command = [python(), "-c", RACER, str(tmp_path)]
     racers = [subprocess.Popen([*command, str(n)], stderr=subprocess.PIPE) for n in range(2)]
     for racer in racers:
@@ -155,15 +151,13 @@ def test_two_processes_on_a_new_database_share_the_runs(tmp_path: Path) -> None:
         assert run.data.params["epsilon"] == "1.0"
 
 
-def test_a_store_has_its_name_only_once_it_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_has_its_name_only_once_it_is_whole(tmp_path, monkeypatch):
     """So a kill at none of MLflow's steps leaves a store that nothing can open."""
     from alembic.runtime.migration import HeadMaintainer
 
     steps, step = [], HeadMaintainer.update_to_step
 
-    def watched(self: Any, *arguments: Any) -> None:
+    def watched(self, *arguments):
         step(self, *arguments)
         steps.append((tmp_path / "mlflow.db").exists() and (tmp_path / "mlflow.db").stat().st_size)
 
@@ -189,7 +183,7 @@ MlflowTracker(f"sqlite:///{sys.argv[1]}/mlflow.db", "first").check()
 """
 
 
-def test_a_killed_first_run_and_a_full_disk_are_made_good_by_the_next(tmp_path: Path) -> None:
+def test_a_killed_first_run_and_a_full_disk_are_made_good_by_the_next(tmp_path):
     done = subprocess.run([python(), "-c", KILLED, str(tmp_path)], check=False)
     assert done.returncode == -signal.SIGKILL
     left = {path.name for path in tmp_path.iterdir() if path.stat().st_size}
@@ -206,9 +200,7 @@ def test_a_killed_first_run_and_a_full_disk_are_made_good_by_the_next(tmp_path: 
     assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.lock"}
 
 
-def test_what_cannot_be_used_is_named_in_one_line(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_used_is_named_in_one_line(store, tmp_path, monkeypatch):
     from privsyn import tracking as module
 
     (tmp_path / "mlflow.db").write_text("not a database, but long enough to be read as one" * 40)
@@ -227,9 +219,7 @@ def test_what_cannot_be_used_is_named_in_one_line(
         open_tracker(store, "first").check()
 
 
-def test_an_unreachable_server_is_one_line_without_its_password(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_unreachable_server_is_one_line_without_its_password(monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     tracker = MlflowTracker(f"http://ann:s3cret@127.0.0.1:{free_port()}", "x")
     with pytest.raises(TrackingUnavailable, match=r"services\.mlflow") as caught:
@@ -239,9 +229,7 @@ def test_an_unreachable_server_is_one_line_without_its_password(
     assert caught.value.retryable
 
 
-def test_a_store_that_breaks_in_mid_release_does_not_end_it(
-    store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_store_that_breaks_in_mid_release_does_not_end_it(store, tmp_path, caplog):
     shutil.copyfile(store / "mlflow.db", tmp_path / "mlflow.db")
     inner = open_tracker(tmp_path, "breaks")
     inner.strict, tracker = False, inner

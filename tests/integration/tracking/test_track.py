@@ -15,7 +15,6 @@ from privsyn.track import log_release
 
 @pytest.fixture
 def store(tmp_path):
-    """A consumer's own MLflow, of which privsyn knows nothing."""
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'theirs.db'}")
     yield mlflow.MlflowClient()

@@ -13,22 +13,22 @@ from privsyn.data.artifacts import sha256_file
 from privsyn.data.public_files import PublicFiles
 from privsyn.errors import DataError
 from privsyn.validation.settings import ValidationConfig
-from privsyn.validation.suite import SHIPPED, ValidationResult, validate_file
-from tests.unit.validation.synthetic_files import LABELS, Write, good_rows
+from privsyn.validation.suite import SHIPPED, validate_file
+from tests.unit.validation.synthetic_files import LABELS, good_rows
 
 ALL = ("email", "phone", "record_number")
 
 
-def failed(result: ValidationResult) -> set[str]:
+def failed(result):
     return {check.title for check in result.failures}
 
 
-def change(rows: list[dict[str, Any]], index: int, **fields: Any) -> list[dict[str, Any]]:
+def change(rows, index, **fields):
     rows[index] = {**rows[index], **fields}
     return rows
 
 
-def test_a_good_file_passes(write: Write) -> None:
+def test_a_good_file_passes(write):
     result = validate_file(write(good_rows()), ValidationConfig(forbid=ALL), LABELS, (40, 40))
     assert result.success
     assert result.failures == ()
@@ -68,14 +68,14 @@ def test_a_good_file_passes(write: Write) -> None:
         ({"text": "x" * 1_000_000}, set()),
     ],
 )
-def test_each_flaw_fails_its_check(write: Write, fields: dict[str, Any], titles: set[str]) -> None:
+def test_each_flaw_fails_its_check(write, fields, titles):
     path = write(change(good_rows(), 7, **fields))
     result = validate_file(path, ValidationConfig(forbid=ALL), LABELS, (40, 40))
     assert failed(result) == titles
     assert result.success is (not titles)
 
 
-def test_soft_bounds_hold_up_to_their_share(write: Write) -> None:
+def test_soft_bounds_hold_up_to_their_share(write):
     rows = good_rows()
     for i in range(4):
         change(rows, i, text="")
@@ -91,7 +91,7 @@ def test_soft_bounds_hold_up_to_their_share(write: Write) -> None:
     assert validate_file(path, none, LABELS, (40, 40)).success
 
 
-def test_wrong_number_of_rows_fails(write: Write) -> None:
+def test_wrong_number_of_rows_fails(write):
     result = validate_file(write(good_rows()[:-1]), ValidationConfig(), LABELS, (40, 40))
     assert [check.detail for check in result.failures] == ["39 (expected 40)"]
 
@@ -109,7 +109,7 @@ def test_wrong_number_of_rows_fails(write: Write) -> None:
         [b'{"id": ' + b"9" * 10_000 + b', "text": "x"}'],
     ],
 )
-def test_an_empty_or_malformed_file_is_a_failed_result(write: Write, lines: list[bytes]) -> None:
+def test_an_empty_or_malformed_file_is_a_failed_result(write, lines):
     result = validate_file(write(lines), ValidationConfig(forbid=ALL), LABELS, (2, 2))
     assert not result.success
     assert "The file holds as many rows as the plan says" in failed(result) or len(lines) == 2
@@ -118,7 +118,7 @@ def test_an_empty_or_malformed_file_is_a_failed_result(write: Write, lines: list
     json.dumps(result.to_json(), allow_nan=False)
 
 
-def test_a_malformed_line_is_named_by_its_number(write: Write) -> None:
+def test_a_malformed_line_is_named_by_its_number(write):
     rows: list[Any] = [*good_rows()]
     rows[4] = b"{torn"
     result = validate_file(write(rows), ValidationConfig(), LABELS, (40, 40))
@@ -126,21 +126,21 @@ def test_a_malformed_line_is_named_by_its_number(write: Write) -> None:
     assert check.detail == "1 of 40 rows (2.5%): line 5"
 
 
-def test_a_missing_file_is_a_data_error(tmp_path: Path) -> None:
+def test_a_missing_file_is_a_data_error(tmp_path):
     with pytest.raises(DataError, match=r"synthetic file .*nowhere\.jsonl does not exist"):
         validate_file(tmp_path / "nowhere.jsonl", ValidationConfig(), LABELS, (1, 1))
     with pytest.raises(DataError, match="cannot be read: Is a directory"):
         validate_file(tmp_path, ValidationConfig(), LABELS, (1, 1))
 
 
-def test_without_labels_the_label_checks_are_left_out(write: Write) -> None:
+def test_without_labels_the_label_checks_are_left_out(write):
     rows = [{"id": row["id"], "text": row["text"]} for row in good_rows()]
     result = validate_file(write(rows), ValidationConfig(), (), (40, 40))
     assert result.success
     assert "Every row has a label" in result.left_out
 
 
-def test_structured_records_follow_their_schema(write: Write, tmp_path: Path) -> None:
+def test_structured_records_follow_their_schema(write, tmp_path):
     schema = {
         "type": "object",
         "required": ["title", "year"],
@@ -167,7 +167,7 @@ def test_structured_records_follow_their_schema(write: Write, tmp_path: Path) ->
     }
 
 
-def test_details_name_lines_and_never_quote(write: Write) -> None:
+def test_details_name_lines_and_never_quote(write):
     secret = "zebra 555-0142 \x07 MRN-482913"
     rows = [{**row, "text": secret, "label": "zebra", "id": "zebra"} for row in good_rows()]
     result = validate_file(write(rows), ValidationConfig(forbid=ALL), LABELS, (40, 40))
@@ -178,14 +178,14 @@ def test_details_name_lines_and_never_quote(write: Write) -> None:
     ]
 
 
-def test_patterns_with_groups_or_look_around_work(write: Write) -> None:
+def test_patterns_with_groups_or_look_around_work(write):
     rows = change(good_rows(), 3, text="see PAT-99 and the rest")
     for pattern in (r"(MRN|PAT)-\d+", r"(?<=PAT-)\d+", r"(P)AT-(9)\2"):
         cfg = ValidationConfig(forbid=("record_number",), record_number_pattern=pattern)
         assert failed(validate_file(write(rows), cfg, LABELS, (40, 40))) == {"No record numbers"}
 
 
-def test_the_digest_is_of_what_is_checked(write: Write) -> None:
+def test_the_digest_is_of_what_is_checked(write):
     path = write(good_rows())
     one = validate_file(path, ValidationConfig(), LABELS, (40, 40)).suite_sha256
     write(good_rows()[:3])
@@ -202,7 +202,7 @@ def test_the_digest_is_of_what_is_checked(write: Write) -> None:
     assert len(others | {one}) == 5
 
 
-def pattern(when: str) -> re.Pattern[str]:
+def pattern(when):
     suite = json.loads((SHIPPED / "text.json").read_text())
     (found,) = (
         expectation["kwargs"]["regex"]
@@ -215,12 +215,12 @@ def pattern(when: str) -> re.Pattern[str]:
 @pytest.mark.parametrize(
     "text", ["a@b.co", "ann.lee+x@mail.clinic.org", "<ann@clinic.example.com>", "a_b%c@d-e.info"]
 )
-def test_email_pattern_finds(text: str) -> None:
+def test_email_pattern_finds(text):
     assert pattern("email").search(text)
 
 
 @pytest.mark.parametrize("text", ["meet @ 5", "a@b", "@handle", "user at clinic.org"])
-def test_email_pattern_passes(text: str) -> None:
+def test_email_pattern_passes(text):
     assert not pattern("email").search(text)
 
 
@@ -239,7 +239,7 @@ def test_email_pattern_passes(text: str) -> None:
         "5550134242",
     ],
 )
-def test_phone_pattern_finds(text: str) -> None:
+def test_phone_pattern_finds(text):
     assert pattern("phone").search(f"call {text} today")
     assert pattern("phone").search(text)
 
@@ -248,11 +248,11 @@ def test_phone_pattern_finds(text: str) -> None:
     "text",
     ["2026-11-20", "1999-2004", "MRN-482913", "10:30", "3.14159", "120/80", "4,500", "12 345"],
 )
-def test_phone_pattern_passes(text: str) -> None:
+def test_phone_pattern_passes(text):
     assert not pattern("phone").search(f"on {text} today")
 
 
-def test_great_expectations_is_imported_only_when_run() -> None:
+def test_great_expectations_is_imported_only_when_run():
     code = (
         "import sys, privsyn.validation.suite, privsyn.report.document, "
         "privsyn.evaluation.classifiers, privsyn.evaluation.embeddings; "

@@ -9,21 +9,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 BUCKET = "private-things"
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def reached_at(url: str, secret: str) -> dict[str, str]:
-    """What the environment says of a server that takes any key."""
+def reached_at(url, secret):
     return {
         "AWS_ENDPOINT_URL": url,
         "AWS_ACCESS_KEY_ID": "key",
@@ -33,7 +31,7 @@ def reached_at(url: str, secret: str) -> dict[str, str]:
 
 
 @contextmanager
-def s3_server(asks_after: int | None = None, bucket: str = BUCKET) -> Iterator[str]:
+def s3_server(asks_after=None, bucket=BUCKET):
     """Address of a running server with an empty bucket.
 
     Args:
@@ -74,14 +72,13 @@ class Faulty:
         slow: Seconds every answer takes.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target):
         self.target = target.removeprefix("http://")
         self.fail = self.busy = self.cut = self.stale = 0
         self.slow = 0.0
         self.seen: list[str] = []
 
-    def misbehaves(self, request: BaseHTTPRequestHandler) -> bool:
-        """Do the fault that is due, if one is."""
+    def misbehaves(self, request):
         self.seen.append(request.command)
         time.sleep(self.slow)
         length = int(request.headers.get("Content-Length") or 0)
@@ -110,8 +107,7 @@ class Faulty:
             request.wfile.write(body)
         return True
 
-    def passes(self, request: BaseHTTPRequestHandler) -> None:
-        """Hand a request to the server, and its answer back."""
+    def passes(self, request):
         if self.misbehaves(request):
             return
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
@@ -130,23 +126,22 @@ class Faulty:
 
 
 @contextmanager
-def proxied(target: str) -> Iterator[tuple[str, Faulty]]:
-    """Address of a proxy of a server, and its faults."""
+def proxied(target):
     faults = Faulty(target)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def handle_one_request(self) -> None:
+        def handle_one_request(self):
             try:
                 super().handle_one_request()
             except (OSError, ValueError):
                 self.close_connection = True
 
-        def log_message(self, *_) -> None:
+        def log_message(self, *_):
             pass
 
-        def answer(self) -> None:
+        def answer(self):
             faults.passes(self)
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer

@@ -10,13 +10,7 @@ import pytest
 from privsyn.data import object_store
 from privsyn.data.object_store import NoSuchObject, open_store
 from privsyn.errors import ConfigError, StorageError
-from tests.integration.vault.s3_server import (
-    BUCKET,
-    free_port,
-    proxied,
-    reached_at,
-    s3_server,
-)
+from tests.integration.vault.s3_server import BUCKET, free_port, proxied, reached_at, s3_server
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +35,7 @@ def store(request, tmp_path):
     return open_store(f"s3://{BUCKET}/{secrets.token_hex(4)}", "services.vault")
 
 
-def content(store, name: str) -> bytes:
+def content(store, name):
     target = io.BytesIO()
     store.get(name, target)
     return target.getvalue()

@@ -7,7 +7,6 @@ import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -43,7 +42,6 @@ def server():
 
 @pytest.fixture
 def s3(server, monkeypatch):
-    """URL of an empty place in the bucket."""
     for name, value in reached_at(server, "secret").items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(object_store, "STALE_SECONDS", (0.0,))
@@ -52,7 +50,6 @@ def s3(server, monkeypatch):
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
-    """A release on one machine, stored nowhere."""
     project = build_project(tmp_path_factory.mktemp("drawn") / "first", evaluate={"enabled": False})
     ctx = project.context()
     planned = reserve_release(ctx)
@@ -69,30 +66,28 @@ class Stored:
     url: str
 
     @property
-    def name(self) -> str:
+    def name(self):
         return self.planned.id
 
     @property
-    def bucket(self) -> BucketStore:
+    def bucket(self):
         store = open_store(self.url, "services.releases")
         assert isinstance(store, BucketStore)
         return store
 
     @property
-    def store(self) -> ReleaseStore:
+    def store(self):
         return ReleaseStore(self.url)
 
-    def objects(self, place: str) -> list[str]:
+    def objects(self, place):
         return self.bucket.names(f"{place}/{self.name}")
 
-    def expected(self, folder: Path, place: str = "releases") -> list[str]:
-        """Objects of a release that is stored as a folder is."""
+    def expected(self, folder, place="releases"):
         files = {sha256_file(path) for path in folder.rglob("*") if path.is_file()}
         names = [*(f"files/{sha}" for sha in files), "manifest.json"]
         return sorted(f"{place}/{self.name}/{name}" for name in names)
 
-    def put(self, name: str) -> None:
-        """An object of somebody, under a name in the bucket."""
+    def put(self, name):
         with Path(__file__).open("rb") as stream:
             self.bucket.put(name, stream)
 
@@ -107,8 +102,7 @@ def stored(drawn, s3, tmp_path):
     return Stored(first, planned, s3)
 
 
-def other_report(folder: Path) -> None:
-    """Have the report be another one, as a second evaluation does."""
+def other_report(folder):
     page = folder / layout.REPORT_PAGE
     page.write_text(page.read_text() + f"<!-- {secrets.token_hex(4)} -->")
 
@@ -155,7 +149,7 @@ def test_a_death_on_the_way_leaves_a_whole_release_and_the_next_run_tidies_up(
     class Died(BaseException):
         pass
 
-    def die(store: BucketStore, name: str, *_: Any) -> None:
+    def die(store, name, *_):
         if dies_at != "put" or name.endswith("manifest.json"):
             raise Died
         put(store, name, *_)
@@ -189,7 +183,7 @@ def test_who_comes_second_is_not_tidied_away(stored, monkeypatch):
     other_report(folder)
     names, late = BucketStore.names, []
 
-    def overtaken(store: BucketStore, of: str = "") -> list[str]:
+    def overtaken(store, of=""):
         if not late:
             late.append(folder)
             other_report(folder)
@@ -209,7 +203,7 @@ def test_a_reader_goes_on_with_what_replaced_the_release_it_was_reading(
     folder = validate(stored.project.context(), stored.planned)
     get, changed = BucketStore.get, []
 
-    def changing(store: BucketStore, name: str, target: Any) -> None:
+    def changing(store, name, target):
         if "/files/" in name and not changed:
             changed.append(name)
             other_report(folder)
@@ -264,7 +258,7 @@ def test_an_api_server_shows_what_a_dag_of_another_machine_made(stored, tmp_path
     ctx = stored.project.context()
     server = Workspace(tmp_path / "server", stored.store)
 
-    def page(dag_id: str) -> Path | None:
+    def page(dag_id):
         return report_page(Project(stored.project.params), server, dag_id, stored.name)
 
     assert page("privsyn_invisible_ink") is None

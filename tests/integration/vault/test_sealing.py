@@ -18,13 +18,13 @@ from privsyn.vault import ReleaseKey, WrongKey, key_id
 KEY = ReleaseKey.new("r1")
 
 
-def sealed(value: bytes, name: str = "x", key: ReleaseKey = KEY) -> bytes:
+def sealed(value, name="x", key=KEY):
     out = io.BytesIO()
     key.seal(name, io.BytesIO(value), out)
     return out.getvalue()
 
 
-def opened(value: bytes, name: str = "x", key: ReleaseKey = KEY) -> bytes:
+def opened(value, name="x", key=KEY):
     out = io.BytesIO()
     key.open(name, io.BytesIO(value), out)
     return out.getvalue()

@@ -21,10 +21,7 @@ LABELED = GIVEN | {"label": "kind"}
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"text": "body"},
-            "missing a required argument: 'unit'. unit: Column with the stable",
-        ),
+        ({"text": "body"}, "missing a required argument: 'unit'. unit: Column with the stable"),
         (GIVEN | {"foo": 3}, "Project.create has no argument 'foo'; it has folder, data, unit,"),
         (GIVEN | {"lables": 3}, "Did you mean labels?"),
         (GIVEN | {CANARY: 3}, "Project.create has no argument of that name"),
@@ -54,11 +51,7 @@ def test_a_mistake_in_create_is_named_and_leaves_nothing(tmp_path, given, messag
     [
         (None, FRAME, "folder=None must be a string or a path"),
         ("new", None, "data=None must be a string, a path, a data frame, a list of dicts"),
-        (
-            "new",
-            [CANARY],
-            "data=<list> must be a string, a path, a data frame, a list of dicts",
-        ),
+        ("new", [CANARY], "data=<list> must be a string, a path, a data frame, a list of dicts"),
         ("new", "nowhere.csv", "nowhere.csv does not exist. Set argument data to"),
     ],
 )
@@ -93,10 +86,7 @@ def test_what_fits_is_taken(project):
         (lambda p: p.plan(epsilon="four"), "Project.plan: epsilon='four' must be a number"),
         (lambda p: p.plan(top_k=3, **{"validation.forbid": "email"}), "such as [email]"),
         (lambda p: privsyn.Project.open(p.folder, day="2026-01-01"), "day=<str> must be a datet"),
-        (
-            lambda p: privsyn.Project.open(p.folder, folder=3),
-            "multiple values for argument",
-        ),
+        (lambda p: privsyn.Project.open(p.folder, folder=3), "multiple values for argument"),
         (lambda p: privsyn.Project.open(p.folder, epsilon=4), "privacy.epsilon"),
         (lambda p: privsyn.Release.open(3), "Release.open: folder=3 must be a string or a path"),
     ],

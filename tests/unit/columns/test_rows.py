@@ -30,7 +30,6 @@ def marginals(pairs=PAIRS, epsilon=1.0):
 
 
 def tables_of(drawn, joint):
-    """Exact tables of a joint distribution of label and columns."""
     axes = range(joint.ndim)
     parts = []
     for one, other in drawn.tables:
@@ -58,7 +57,6 @@ def tied_joint():
 
 
 def shares_of(rows, *places):
-    """How often each combination of cells is among the rows."""
     picks = np.array(rows)[:, places]
     table = np.zeros([len(column.cells) for column in COLUMNS.values()])
     flat = np.zeros([table.shape[place] for place in places])

@@ -33,7 +33,6 @@ def said(role, content):
 
 
 def nested():
-    """Deeper than Python prints."""
     inner: list[Any] = []
     for _ in range(5000):
         inner = [inner]

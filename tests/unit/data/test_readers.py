@@ -423,7 +423,6 @@ def test_without_a_unit_column_the_row_number_is_the_unit_and_nothing_renumbers(
 
 
 def refusal(path, content=None, **settings):
-    """The one-line message with which a file is refused, checked or read."""
     if content is not None:
         path.write_bytes(content)
     cfg = config(path, **settings)

@@ -52,7 +52,6 @@ def commit(table, *actions):
 
 
 def logged(table, kind):
-    """The first action of a kind in the log of a table."""
     first = (table / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
     return next(one[kind] for one in map(json.loads, first) if kind in one)
 
@@ -104,7 +103,6 @@ def evolved(at):
 
 
 def renamed(at, by="name"):
-    """By column mapping: in the files the column has another name."""
     named = HERE.rename_columns(["user", "words"])
     write_deltalake(at, named, configuration={"delta.columnMapping.mode": by})
     meta = logged(at, "metaData")
@@ -215,7 +213,6 @@ def test_a_snapshot_is_read_as_it_was(tmp_path):
 
 @pytest.fixture
 def catalog(tmp_path, monkeypatch):
-    """A catalog that the environment names."""
     held = {
         "type": "sql",
         "uri": f"sqlite:///{tmp_path}/lake.db",
@@ -353,7 +350,6 @@ def query(connection, sql="select * from notes", **settings):
 
 @pytest.fixture
 def notes(tmp_path):
-    """A database of SQLite whose columns hold values of every type."""
     with sqlite3.connect(tmp_path / 'no"tes ?.db') as db:
         db.execute('create table notes ("user", text, "odd ""name")')
         rows = [(n, f"text {n}", None) for n in range(1500)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -39,12 +38,12 @@ def test_a_notebook_hears_what_a_log_hears():
     assert not printed.getvalue()  # rich hands lines to the notebook itself
 
 
-def terminal() -> tuple[Console, io.StringIO]:
+def terminal():
     printed = io.StringIO()
     return Console(file=printed, force_terminal=True, width=120, color_system=None), printed
 
 
-def on_screen(progress: Any, printed: io.StringIO) -> str:
+def on_screen(progress, printed):
     """What stands on the screen now; a stage that begins draws it anew."""
     before = printed.tell()
     with under_way(progress, "another"):

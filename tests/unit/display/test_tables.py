@@ -14,11 +14,11 @@ WORDS = (
 )
 
 
-def terminal(width: int) -> Console:
+def terminal(width):
     return Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
 
 
-def printed(console: Console) -> list[str]:
+def printed(console):
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 

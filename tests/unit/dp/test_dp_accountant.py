@@ -11,13 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from privsyn.dp import conversions
-from privsyn.dp.accountant import (
-    epsilon_at,
-    format_epsilon,
-    guarantee,
-    loss_at,
-    rho,
-)
+from privsyn.dp.accountant import epsilon_at, format_epsilon, guarantee, loss_at, rho
 from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.calibration import calibrate, calibrate_rho
 from privsyn.dp.event_tree import in_sequence, split_allocation
@@ -307,7 +301,7 @@ def test_filter_arguments_are_checked():
 def test_calibrated_noise_is_within_the_target(epsilon, rounds):
     target = Guarantee(epsilon, 1e-5)
 
-    def make(sigma: float) -> Event:
+    def make(sigma):
         return DiscreteGaussian(sigma, rounds)
 
     sigma = calibrate(make, target, 1e-3, 1e7, increasing=False)
@@ -324,7 +318,7 @@ def test_calibrated_noise_of_a_training_run():
 
 
 def test_calibrated_clip_bound_is_rounded_down():
-    def make(clip: float) -> Event:
+    def make(clip):
         return ZCDP((clip / 32) ** 2 / 2, count=200)
 
     clip = calibrate(make, Guarantee(1.0, 1e-6), 1e-6, 1e3, increasing=True)

@@ -30,12 +30,12 @@ from privsyn.dp.events import (
 DELTA = 1e-6
 
 
-def by_rho(epsilon: float, count: int) -> float:
+def by_rho(epsilon, count):
     """The range of a draw of which zCDP certifies ``count`` at this epsilon."""
     return math.sqrt(8 * calibrate_rho(Guarantee(epsilon, DELTA)) / count)
 
 
-def strategy_delta(epsilon: float, eta: float, count: int, choices: int) -> float:
+def strategy_delta(epsilon, eta, count, choices):
     """Delta of the best adversary who picks t among multiples of eta / choices, exactly.
 
     Losses then stay on a lattice, so nothing is interpolated: it is never above the truth.
@@ -190,7 +190,7 @@ def test_a_recursion_that_fixes_t_beforehand_is_beaten():
     """The broken variant: one t for every draw, as for draws chosen in advance."""
     eta, count, epsilon = 0.5065, 48, 9.27
 
-    def fixed(t: float) -> float:
+    def fixed(t):
         p = math.expm1(t - eta) / math.expm1(-eta)
         return sum(
             math.comb(count, k)

@@ -58,7 +58,7 @@ def test_lattice_rows_stay_within_the_lattice_bound(rows, bound):
 
 @given(any_rows, any_row, st.floats(1e-3, 100), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=200)
-def test_a_row_depends_on_itself_alone(rows, public, bound, random):  # type: ignore[no-untyped-def]
+def test_a_row_depends_on_itself_alone(rows, public, bound, random):
     order = list(range(len(rows)))
     random.shuffle(order)
     stranger = np.array([[np.nan, np.inf, -np.inf, 3e38, -3e38, 0]], rows.dtype)
@@ -140,7 +140,7 @@ def test_exact_sums_are_those_of_whole_numbers_held_once(blocks):
 @given(st.lists(whole, max_size=9), st.integers(0, 2**47))
 @settings(deadline=None)
 def test_one_row_moves_a_held_sum_by_no_more_than_itself(rows, row):
-    def held(*last: int) -> int:
+    def held(*last):
         total = ExactSum(1)
         total.add(np.array([*rows, *last], np.int64).reshape(-1, 1))
         return int(total.clipped()[0])

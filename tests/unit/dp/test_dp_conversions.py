@@ -22,12 +22,12 @@ from privsyn.dp.events import ZCDP, Composed, Gaussian, Pure, SampledGaussian
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
-def golden(name: str, part: str) -> list[dict[str, Any]]:
+def golden(name, part):
     rows: list[dict[str, Any]] = json.loads((GOLDEN / f"{name}.json").read_text())[part]
     return rows
 
 
-def sampled(row: dict[str, Any]) -> SampledGaussian:
+def sampled(row):
     return SampledGaussian(row["rate"], row["noise_multiplier"], row["steps"])
 
 

@@ -34,7 +34,7 @@ ANYWHERE = 1.01
 delta of 1e-9, the bound on the FFT's error is felt."""
 
 
-def one_step(rate: float, noise: float, removed: bool):
+def one_step(rate, noise, removed):
     """Exact hockey-stick divergence of one step at any real epsilon, vectorised."""
 
     def threshold(losses):  # x where log(1 - q + q exp((2x-1)/2s^2)) = loss
@@ -55,7 +55,7 @@ def one_step(rate: float, noise: float, removed: bool):
     return delta
 
 
-def curve(rate: float, noise: float, steps: int, removed: bool):
+def curve(rate, noise, steps, removed):
     """Exact delta of one or two steps: the second by integrating over the first's outcome."""
     step = one_step(rate, noise, removed)
     if steps == 1:
@@ -71,7 +71,7 @@ def curve(rate: float, noise: float, steps: int, removed: bool):
     return lambda epsilon: float(weights @ step(epsilon - losses))
 
 
-def exact(rate: float, noise: float, steps: int, delta: float) -> float:
+def exact(rate, noise, steps, delta):
     """Exact epsilon of one or two steps."""
     found = []
     for removed in (True, False):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -43,7 +42,7 @@ from privsyn.methods.base import PricingFacts
 Law = NDArray[np.float64]
 
 
-def deltas(p: Law, q: Law, epsilons: Sequence[float]) -> NDArray[np.float64]:
+def deltas(p, q, epsilons):
     """Exact delta of two laws at several epsilons, the larger of both directions."""
     return np.array(
         [
@@ -56,15 +55,14 @@ def deltas(p: Law, q: Law, epsilons: Sequence[float]) -> NDArray[np.float64]:
     )
 
 
-def product(laws: Sequence[Law]) -> Law:
-    """The joint law of independent outcomes."""
+def product(laws):
     joint = np.ones(1)
     for law in laws:
         joint = np.outer(joint, law).ravel()
     return joint
 
 
-def draws(eta: float, shifts: Sequence[float]) -> tuple[Law, Law]:
+def draws(eta, shifts):
     """Exact laws of draws of loss within [t - eta, t], with the unit and without."""
     with_unit, without = [], []
     for t in shifts:
@@ -74,7 +72,7 @@ def draws(eta: float, shifts: Sequence[float]) -> tuple[Law, Law]:
     return product(with_unit), product(without)
 
 
-def allocated(with_unit: Law, without: Law, places: int) -> tuple[Law, Law]:
+def allocated(with_unit, without, places):
     """The law of a release of several places: the unit in one of them, or in none."""
     laws = []
     for place in range(places):
@@ -82,17 +80,17 @@ def allocated(with_unit: Law, without: Law, places: int) -> tuple[Law, Law]:
     return np.mean(laws, axis=0), product([without] * places)
 
 
-def quadrature(mu: float, epsilon: float, *, forward: bool) -> float:
+def quadrature(mu, epsilon, *, forward):
     """Delta of two places, independently: an integral over one of both X of a closed form."""
     c = math.exp(epsilon)
 
-    def call(strike: float) -> float:  # E (X - strike)+
+    def call(strike):  # E (X - strike)+
         if strike <= 0:
             return 1 - strike
         z = (math.log(strike) + mu * mu / 2) / mu
         return float(ndtr(mu - z) - strike * ndtr(-z))
 
-    def inner(z: float) -> float:
+    def inner(z):
         x = math.exp(mu * z - mu * mu / 2)
         if forward:
             value = call(2 * c - x) / 2

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.stats import binom, norm
 
 from privsyn.dp.accountant import epsilon_at, profile
@@ -39,7 +38,7 @@ from privsyn.dp.risk import (
 RATES = (0.001, 0.01, 0.1, 0.5)
 
 
-def best_test(p: NDArray[np.float64], q: NDArray[np.float64], rate: float) -> float:
+def best_test(p, q, rate):
     """True positive rate of the most powerful test (Neyman, Pearson) at a false positive rate."""
     order = np.argsort(-(p / q))
     spent, power = 0.0, 0.0
@@ -51,8 +50,7 @@ def best_test(p: NDArray[np.float64], q: NDArray[np.float64], rate: float) -> fl
     return float(power)
 
 
-def responses(losses: list[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Randomized responses side by side, under both cases."""
+def responses(losses):
     p, q = [], []
     for signs in product((1, -1), repeat=len(losses)):
         p.append(math.prod(1 / (1 + math.exp(-s * e)) for s, e in zip(signs, losses, strict=True)))
@@ -212,7 +210,7 @@ def test_against_another_library(row):
         assert theirs * (1 - 2e-3) <= ours[name] <= theirs * 1.03
 
 
-def _total_variation(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
+def _total_variation(p, q):
     return float(np.maximum(p - q, 0).sum())
 
 

@@ -89,7 +89,7 @@ def test_sums_beyond_any_sum_are_held_where_nothing_overflows():
 def test_draws_need_int64(source):
     for values in (np.zeros(3), np.zeros(3, np.int32), [0, 1], np.zeros(3, np.uint64)):
         with pytest.raises(TypeError, match="int64"):
-            SampledGaussian(0.5, 1.0, 1).draw(values, source)  # type: ignore[arg-type]
+            SampledGaussian(0.5, 1.0, 1).draw(values, source)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_draws_need_int64(source):
 )
 def test_what_the_proof_does_not_cover_is_refused(wrong, said):
     good = {"rate": 0.5, "noise_multiplier": 0.0625, "steps": 2**16}
-    assert SampledGaussian(**good).event.steps == 2**16  # type: ignore[arg-type]
+    assert SampledGaussian(**good).event.steps == 2**16
     with pytest.raises(ValueError, match=said):
-        SampledGaussian(**(good | wrong))  # type: ignore[arg-type]
+        SampledGaussian(**(good | wrong))
 
 
 def test_more_numbers_than_the_proof_covers_are_refused():
@@ -241,7 +241,7 @@ def test_the_lattice_is_paid_for_once(order):
         assert extra == pytest.approx(owed, rel=1e-6, abs=4e-16 * loss_at(event, order))
 
 
-def log_ratio(s: float, k: np.ndarray) -> np.ndarray:
+def log_ratio(s, k):
     """log D/R at whole numbers k: the discrete Gaussian over the rounded continuous one."""
     around = np.arange(-math.ceil(40 * s) - 5, math.ceil(40 * s) + 6)
     log_sum = math.log(np.exp(-(around**2) / (2 * s**2)).sum())

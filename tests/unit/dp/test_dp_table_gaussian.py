@@ -14,7 +14,6 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import chi2, ks_2samp, kstest
 
@@ -23,7 +22,7 @@ from privsyn.dp.accountant import guarantee, loss_at
 from privsyn.dp.conversions import LATTICE_SLACK
 from privsyn.dp.mechanisms import CLIP_STEPS, TABLE_ABOVE, SampledGaussian
 from privsyn.dp.noise import OpenDPNoise
-from privsyn.dp.table_gaussian import PRECISION, GaussianTable, acceptance, sample, table
+from privsyn.dp.table_gaussian import PRECISION, acceptance, sample, table
 from tests.noise import NoNoise, SeededNoise
 
 FINE, ODD, LARGE = 2.0**20, 1234567.89, 1.01 * 2**40
@@ -31,11 +30,11 @@ LOW = PRECISION - 64
 DRAWS = 2_000_000
 
 
-def drawn(sigma: float, count: int = DRAWS, seed: int = 1) -> NDArray[np.int64]:
+def drawn(sigma, count=DRAWS, seed=1):
     return sample(table(sigma), count, np.random.default_rng(seed).bytes)
 
 
-def p_value(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> float:
+def p_value(counts, expected):
     assert expected.min() > 20
     return float(chi2.sf(((counts - expected) ** 2 / expected).sum(), len(expected) - 1))
 
@@ -91,19 +90,19 @@ def test_a_deviation_out_of_range_is_refused(sigma):
 class Script:
     """Bytes that were written down; every one must be asked for, in these portions."""
 
-    def __init__(self, *portions: bytes) -> None:
+    def __init__(self, *portions):
         self.portions: Iterator[bytes] = iter(portions)
 
-    def __call__(self, count: int) -> bytes:
+    def __call__(self, count):
         portion = next(self.portions)
         assert len(portion) == count
         return portion
 
-    def used_up(self) -> bool:
+    def used_up(self):
         return next(self.portions, None) is None
 
 
-def attempts(*rows: tuple[int, int, int]) -> bytes:
+def attempts(*rows):
     """Upper word of the cell, offset, 53 bits: of several attempts at once."""
     bits = table(ODD).bits
     high, offset, uniform = zip(*rows, strict=True)
@@ -111,7 +110,7 @@ def attempts(*rows: tuple[int, int, int]) -> bytes:
     return b"".join(word.to_bytes(8, "little") for word in words)
 
 
-def inside(cell: int) -> int:
+def inside(cell):
     """An upper word that no edge has, within a cell counted from 0 up and from -1 down."""
     edges = table(ODD).edges
     place = cell + (len(edges) - 1) // 2
@@ -207,7 +206,7 @@ def test_entropy_is_the_operating_systems():
 # --- [B13] ----------------------------------------------------------------------------------------
 
 
-def exact_acceptance(sigma: float, bits: int, x: int) -> Decimal:
+def exact_acceptance(sigma, bits, x):
     cell = x >> bits
     near = (cell + (cell < 0)) << bits
     exponent = Fraction(near**2 - x**2) / (2 * Fraction(sigma) ** 2)
@@ -254,7 +253,7 @@ def test_exp_is_as_good_as_assumed_and_a_function_of_its_argument():
             )
 
 
-def law(found: GaussianTable, sigma: float) -> list[list[Decimal]]:
+def law(found, sigma):
     """Probabilities of every lattice point: as they are drawn, and those of the Gaussian."""
     cells = (len(found.edges) - 1) // 2
     x = np.arange(-cells << found.bits, cells << found.bits)
@@ -319,7 +318,7 @@ def test_slack_is_in_the_price_at_every_order():
 # Draws of a seeded generator where no other source is named: an assertion fails always or never.
 
 
-def folded(found: GaussianTable, sigma: float, x: NDArray[np.int64]) -> float:
+def folded(found, sigma, x):
     """Chi-square over 8 bands of |x| times 8 places in a cell, seen from its edge nearest 0."""
     cells = (len(found.edges) - 1) // 2
     eighths = np.arange(-8 * cells, 8 * cells + 1)
@@ -463,7 +462,7 @@ def test_the_mechanism_has_its_scale(source):
 def test_without_sampling_or_beyond_int64_the_table_is_refused():
     """At rate 1 the price is the Gaussian's own, with nothing set aside."""
     for sampler in ("opendp", "table"):
-        priced = SampledGaussian(0.999, 8.0, 3, sampler).event  # type: ignore[arg-type]
+        priced = SampledGaussian(0.999, 8.0, 3, sampler).event
         assert loss_at(priced, 2.0) >= 3 * 0.9 / 64
     assert guarantee(SampledGaussian(1.0, 8.0, 3).event, 1e-6).epsilon > 0
     for rate, noise in ((1.0, 8.0), (0.1, 2.0**17 * 1.01)):
@@ -471,7 +470,7 @@ def test_without_sampling_or_beyond_int64_the_table_is_refused():
         with pytest.raises(ValueError, match="sampler='table' needs"):
             SampledGaussian(rate, noise, 3, "table")
     with pytest.raises(ValueError, match="sampler='quick' must be one of"):
-        SampledGaussian(0.1, 8.0, 3, "quick")  # type: ignore[arg-type]
+        SampledGaussian(0.1, 8.0, 3, "quick")
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -15,7 +12,7 @@ SIZES = {"age": 4, "channel": 3, "label": 2}
 WORDS = (("school", "work", "garden", "pension"), ("click", "call", "letter"))
 
 
-def records(count: int, seed: int) -> CellRecords:
+def records(count, seed):
     """Age says the channel, half of the time; the label is said by both, and the text says all."""
     rng = np.random.default_rng(seed)
     rows, texts, labels = [], [], []
@@ -29,23 +26,23 @@ def records(count: int, seed: int) -> CellRecords:
     return CellRecords.of(rows, texts, labels, ("new", "old"))
 
 
-def numbers(ours: CellRecords, theirs: CellRecords) -> dict[str, float]:
+def numbers(ours, theirs):
     metrics = compare_columns(SIZES, ours, theirs)
     assert {metric.cls for metric in metrics} == {"internal"}
     return {metric.name.removeprefix("columns."): metric.value for metric in metrics}
 
 
-def shuffled(rows: CellRecords) -> CellRecords:
+def shuffled(rows):
     return rows.independent(np.random.default_rng(5))
 
 
-def other_channel(rows: CellRecords) -> CellRecords:
+def other_channel(rows):
     cells = rows.cells.copy()
     cells[:, 1] = 0
     return CellRecords(cells, rows.texts, label=True)
 
 
-def test_a_release_like_the_records_is_as_far_as_sampling_and_its_texts_fit() -> None:
+def test_a_release_like_the_records_is_as_far_as_sampling_and_its_texts_fit():
     value = numbers(records(600, 1), records(600, 2))
     assert value["apart"] < 2 * value["apart_sampling"]
     assert value["pairs_apart"] < 1.5 * value["pairs_apart_sampling"]
@@ -59,13 +56,13 @@ def test_a_release_like_the_records_is_as_far_as_sampling_and_its_texts_fit() ->
     assert abs(value["label.both"] - value["label.real"]) < 0.1
 
 
-def columns_section(metrics: list[Any]) -> Any:
+def columns_section(metrics):
     about = Availability(True, True, True, True, 600, "epsilon")
     (section,) = (one for one in sections(metrics, about) if one.key == "columns")
     return section
 
 
-def one_cell(rows: CellRecords) -> CellRecords:
+def one_cell(rows):
     return CellRecords(rows.cells * [0, 0, 1], rows.texts, label=True)
 
 
@@ -79,9 +76,7 @@ def one_cell(rows: CellRecords) -> CellRecords:
         (one_cell, "no nearer to real records than rows that take every", "apart"),
     ],
 )
-def test_what_is_wrong_moves_its_number(
-    broken: Callable[[CellRecords], CellRecords], said: str, moved: str
-) -> None:
+def test_what_is_wrong_moves_its_number(broken, said, moved):
     ours, theirs = records(600, 1), records(600, 2)
     right, wrong = numbers(ours, theirs), numbers(broken(ours), theirs)
     assert abs(wrong[moved] - right[moved]) > 0.1
@@ -92,7 +87,7 @@ def test_what_is_wrong_moves_its_number(
 @pytest.mark.parametrize(
     ("chance", "said"), [(0.03, " Texts fit their rows."), (0.05, "Too few texts, or too weak a")]
 )
-def test_a_fit_that_may_be_chance_is_not_called_one(chance: float, said: str) -> None:
+def test_a_fit_that_may_be_chance_is_not_called_one(chance, said):
     metrics = [one.to_json() for one in compare_columns(SIZES, records(60, 1), records(60, 2))]
     fit = {"": 0.24, "_real": 0.25, "_independent": 0.2, "_chance": chance}
     values = {f"columns.fit{end}": value for end, value in fit.items()}
@@ -101,7 +96,7 @@ def test_a_fit_that_may_be_chance_is_not_called_one(chance: float, said: str) ->
     assert said in f" {columns_section(changed).advice}"
 
 
-def test_few_records_texts_without_words_and_one_cell_are_no_error() -> None:
+def test_few_records_texts_without_words_and_one_cell_are_no_error():
     assert compare_columns(SIZES, records(10, 1), records(600, 2)) == []
     plain = CellRecords(np.zeros((30, 2), np.int64), ["!"] * 30, label=True)
     value = {one.name: one.value for one in compare_columns({"a": 3, "label": 2}, plain, plain)}

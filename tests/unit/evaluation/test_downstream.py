@@ -5,7 +5,7 @@ import random
 import pytest
 
 from privsyn.evaluation.classifiers import downstream
-from privsyn.evaluation.metrics import Metric, wilson
+from privsyn.evaluation.metrics import wilson
 
 TOPICS = {
     "Billing": "bill amount insurance charge refund payment invoice covered".split(),
@@ -15,7 +15,7 @@ TOPICS = {
 FILLER = "please could you tell me about the and my it is for a to in".split()
 
 
-def corpus(count: int, seed: int) -> tuple[list[str], list[str | None]]:
+def corpus(count, seed):
     rng = random.Random(seed)
     labels: list[str | None] = [rng.choice(list(TOPICS)) for _ in range(count)]
     texts = [
@@ -24,7 +24,7 @@ def corpus(count: int, seed: int) -> tuple[list[str], list[str | None]]:
     return texts, labels
 
 
-def values(metrics: list[Metric]) -> dict[str, float]:
+def values(metrics):
     return {metric.name.removeprefix("downstream."): metric.value for metric in metrics}
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from privsyn.evaluation.embeddings import EmbeddedOnce, area, cluster_counts, compare_embeddings
 
@@ -21,22 +19,22 @@ class HashEmbedder:
     width: int = 8
     seen: list[int] = field(default_factory=list)
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, texts):
         self.seen.append(len(texts))
 
-        def numbers(text: str) -> NDArray[np.float32]:
+        def numbers(text):
             raw = hashlib.blake2b(text.encode(), digest_size=self.width).digest()
             return np.frombuffer(raw, np.uint8).astype(np.float32) - 128
 
         return np.stack([numbers(text.split()[0]) + numbers(text) / 16 for text in texts])
 
 
-def sample(words: str, count: int) -> list[str]:
+def sample(words, count):
     rng = np.random.default_rng(len(words))
     return [f"{rng.choice(words.split())} {i}" for i in range(count)]
 
 
-def test_mauve_falls_from_one_to_nothing_as_the_samples_part() -> None:
+def test_mauve_falls_from_one_to_nothing_as_the_samples_part():
     rng = np.random.default_rng(0)
     base, same = rng.normal(size=(2, 400, 16)).astype(np.float32)
     shift = np.zeros(16, np.float32)
@@ -50,7 +48,7 @@ def test_mauve_falls_from_one_to_nothing_as_the_samples_part() -> None:
     assert area(*cluster_counts(base, base)) == pytest.approx(1)
 
 
-def test_two_clusters_by_hand() -> None:
+def test_two_clusters_by_hand():
     """All of P in one cluster, half of Q in it: the curve can be worked out."""
     p, q = np.array([1.0, 0.0]), np.array([0.5, 0.5])
     lam = np.linspace(1e-6, 1 - 1e-6, 25)[:, None]
@@ -67,10 +65,10 @@ def test_two_clusters_by_hand() -> None:
     assert area(*cluster_counts(first, second)) == pytest.approx(expected)
 
 
-def test_a_text_is_embedded_once_and_a_model_loaded_where_it_is_needed() -> None:
+def test_a_text_is_embedded_once_and_a_model_loaded_where_it_is_needed():
     embedder, loaded = HashEmbedder(), []
 
-    def load() -> HashEmbedder:
+    def load():
         loaded.append(1)
         return embedder
 
@@ -83,11 +81,11 @@ def test_a_text_is_embedded_once_and_a_model_loaded_where_it_is_needed() -> None
     assert (embedder.seen, len(loaded)) == ([2, 1], 1)
 
 
-def vectors(words: str, count: int) -> NDArray[np.float32]:
+def vectors(words, count):
     return HashEmbedder().embed(sample(words, count))
 
 
-def test_a_score_says_of_how_many_texts_and_of_which_encoder() -> None:
+def test_a_score_says_of_how_many_texts_and_of_which_encoder():
     alike, apart = (
         compare_embeddings(vectors("a b c", 40), vectors(words, 40), "hash")[0]
         for words in ("a b c", "d e f")
@@ -97,8 +95,8 @@ def test_a_score_says_of_how_many_texts_and_of_which_encoder() -> None:
     assert alike.value > 0.8 > 0.3 > apart.value
 
 
-def test_the_interval_of_mauve_holds_it_and_narrows_with_more_texts() -> None:
-    def width(count: int) -> float:
+def test_the_interval_of_mauve_holds_it_and_narrows_with_more_texts():
+    def width(count):
         found = compare_embeddings(vectors("a b c d", count), vectors("c d e f", count), "hash")
         value, low, high = (metric.value for metric in found)
         assert [metric.name for metric in found] == ["mauve", "mauve_low", "mauve_high"]

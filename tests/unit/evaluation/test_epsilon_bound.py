@@ -87,7 +87,7 @@ def test_where_all_guesses_hang_on_one_draw_it_holds_too(epsilon):
     assert sum(found) <= MOST
 
 
-def ruined(delta: float, units: int, rng: np.random.Generator) -> Guesses:
+def ruined(delta, units, rng):
     """Each unit is told outright with probability delta: (0, delta)-DP."""
     inside = rng.random(units) < 0.5
     told = inside & (rng.random(units) < delta)

@@ -5,10 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.evaluation.embeddings import compare_lengths, fidelity
-from privsyn.evaluation.metrics import Metric
 
 
-def values(metrics: list[Metric]) -> dict[str, float]:
+def values(metrics):
     return {metric.name: metric.value for metric in metrics}
 
 

@@ -28,7 +28,7 @@ class Flat:
         return np.stack([one.ravel() for one in samples]).astype(np.float32)
 
 
-def images(count: int, low: int, high: int, seed: int = 0) -> list[np.ndarray]:
+def images(count, low, high, seed=0):
     rng = np.random.default_rng(seed)
     return [rng.integers(low, high, (4, 4), np.uint8) for _ in range(count)]
 
@@ -157,7 +157,7 @@ def test_nothing_to_learn_from_gives_no_metric():
     assert downstream_images(images(3, 0, 9), [None] * 3, images(3, 0, 9), ["a"] * 3) == []
 
 
-def row(digest: str | None, mean: float = 0.0, spread: int = 0) -> ImageRow:
+def row(digest, mean=0.0, spread=0):
     if digest is None:
         return ImageRow(None, None, None, False)
     return ImageRow("i", None, "f", True, True, 4, 4, "L", mean, spread, digest)

@@ -167,7 +167,6 @@ def test_a_classifier_tells_other_words_from_real_ones_and_not_the_same():
 
 
 def ruled(ruler, accuracy, gain, low, free=0.6, real=0.8, rival="chosen", high=None):
-    """Metrics of one ruler."""
     return {
         f"{ruler}.accuracy": accuracy,
         f"{ruler}.chance": 0.25,

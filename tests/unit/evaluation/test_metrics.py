@@ -34,7 +34,7 @@ LABELS = ["Billing", "Symptoms"]
 def test_the_classifier_by_words_reads_scripts_without_spaces(bill, knee, about):
     rng = np.random.default_rng(0)
 
-    def texts(count: int) -> list[str]:
+    def texts(count):
         fill = ["".join(rng.permutation(list(about))) for _ in range(count)]
         return [f"{one}{(bill, knee)[i % 2]}{one[::-1]}" for i, one in enumerate(fill)]
 
@@ -65,7 +65,7 @@ def test_a_metric_is_finite(value):
 
 def test_a_metric_has_a_known_class():
     with pytest.raises(ValueError, match="class of x is 'public'"):
-        Metric("x", 1.0, "public", "n")  # type: ignore[arg-type]
+        Metric("x", 1.0, "public", "n")
 
 
 def test_every_number_beside_real_records_is_internal():

@@ -11,7 +11,6 @@ WIDTH = 6
 
 
 def embed(texts):
-    """A text is its vector, written out."""
     return np.array([[float(number) for number in text.split()] for text in texts], np.float32)
 
 

@@ -26,7 +26,7 @@ def items(section, kind):
     return [item for block in section.blocks if block.kind in kind for item in block.items]
 
 
-def measured(**values: float) -> list[dict[str, object]]:
+def measured(**values):
     default = {
         "vectors.accuracy": 0.7,
         "vectors.accuracy_low": 0.6,
@@ -102,7 +102,7 @@ def test_a_release_without_an_encoder_that_took_no_part_is_never_good():
         assert ("MAUVE: UNAVAILABLE" in " ".join(items(likeness, "missing"))) == bool(encoder)
 
 
-def measured_names() -> list[str]:
+def measured_names():
     return [str(one["name"]) for one in measured()]
 
 
@@ -214,7 +214,7 @@ def test_what_the_model_makes_of_it_is_graded(gap, grade):
     assert (shown.value, shown.low, shown.high) == gap
 
 
-def about(**changes: object) -> Availability:
+def about(**changes):
     return Availability(**(vars(ABOUT) | changes))
 
 

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from privsyn.ledger.ledger import Ledger
 from tests.unit.ledger.ledger_cases import Clock
 
 
-def sqlite_url(folder: Path) -> str:
+def sqlite_url(folder):
     return f"sqlite:///{folder / 'state' / 'ledger.db'}"
 
 
@@ -31,5 +29,4 @@ def ledger(url, clock):
 
 @pytest.fixture
 def lite(tmp_path, clock):
-    """On SQLite, where the database makes no difference."""
     return Ledger(sqlite_url(tmp_path), clock=clock)

@@ -7,14 +7,11 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from privsyn.dp.adjacency import Guarantee
-from privsyn.dp.events import Event, Pure
+from privsyn.dp.events import Pure
 from privsyn.errors import BudgetExceeded, PrivsynError
-from privsyn.ledger.entries import Entry
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec, Split, Terms
 
@@ -29,7 +26,7 @@ processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["pytest", "privsyn.ledger", "privsyn.dp.accountant"])
 
 
-def terms(**rules: Any) -> Terms:
+def terms(**rules):
     """Terms by the names of their rules, those of a period and of approvals among them."""
     period = {name: rules.pop(f"period_{name}", None) for name in ("days", "epsilon")}
     asked = {
@@ -43,30 +40,29 @@ def terms(**rules: Any) -> Terms:
 class Clock:
     """A clock that goes when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
-    def __call__(self) -> datetime:
+    def __call__(self):
         return self.now
 
-    def pass_(self, **span: float) -> None:
+    def pass_(self, **span):
         self.now += timedelta(**span)
 
 
-def reserve(ledger: Ledger, release: str, event: Event | None = None) -> Entry:
+def reserve(ledger, release, event=None):
     return ledger.releases.reserve(
         "clinic", release, event or Pure(1.0), method="toy", guarantee=Guarantee(1.0, 1e-6)
     )
 
 
-def finish(ledger: Ledger, release: str, event: Event | None = None) -> Entry:
-    """Reserve, begin and commit at once."""
+def finish(ledger, release, event=None):
     reserve(ledger, release, event)
     ledger.releases.begin(release, f"/scratch/{release}", "n")
     return ledger.releases.commit(release, "a" * 64, "b" * 64)
 
 
-def race(url: str, spec: AccountSpec, event: Event, number: int, gate: Any, results: Any) -> None:
+def race(url, spec, event, number, gate, results):
     """One of several processes that find no ledger and want more than the account has."""
     ledger = Ledger(url, timeout=300)
     gate.wait()
@@ -80,14 +76,14 @@ def race(url: str, spec: AccountSpec, event: Event, number: int, gate: Any, resu
         results.put((repr(error), ""))
 
 
-def hold_lease(url: str, release: str, part: str, gate: Any) -> None:
+def hold_lease(url, release, part, gate):
     ledger = Ledger(url)
     with ledger.leases.acquire(release, part, ttl=3600):
         gate.set()
         time.sleep(600)
 
 
-def check_after_a_stop(url: str, release: str, ttl: float, ready: Any, results: Any) -> None:
+def check_after_a_stop(url, release, ttl, ready, results):
     """Hold a lease without a heartbeat, as right after waking up, stop, and ask it."""
     lease = Ledger(url).leases.acquire(release, "shard-0", ttl=ttl)
     lease.check()
@@ -96,7 +92,7 @@ def check_after_a_stop(url: str, release: str, ttl: float, ready: Any, results: 
     results.put(_named(lease.check))
 
 
-def _named(call: Callable[[], object]) -> str:
+def _named(call):
     try:
         call()
     except PrivsynError as error:
@@ -104,7 +100,7 @@ def _named(call: Callable[[], object]) -> str:
     return "nothing"
 
 
-def hang_in_a_write(url: str, gate: Any) -> None:
+def hang_in_a_write(url, gate):
     ledger = Ledger(url)
     with ledger.database.write() as connection:
         connection.exec_driver_sql("UPDATE ledger_entry SET state = 'VOID'")
@@ -113,7 +109,7 @@ def hang_in_a_write(url: str, gate: Any) -> None:
         time.sleep(600)
 
 
-def fill_the_disk(url: str, room: int, results: Any) -> None:
+def fill_the_disk(url, room, results):
     """Reserve with a limit on file size: to SQLite that is a full disk."""
     import resource
 

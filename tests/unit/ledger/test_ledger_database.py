@@ -6,24 +6,18 @@ import sqlite3
 import stat
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from privsyn.dp.events import Pure
-from privsyn.errors import (
-    AccountMismatch,
-    BudgetError,
-    ConfigError,
-    LedgerUnavailable,
-)
+from privsyn.errors import AccountMismatch, BudgetError, ConfigError, LedgerUnavailable
 from privsyn.ledger import database, schema
 from privsyn.ledger.ledger import Ledger
 from tests.unit.ledger.ledger_cases import PURE, Clock, reserve
 
 
-def mode(path: Path) -> int:
+def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
@@ -88,7 +82,7 @@ def test_a_short_lock_is_waited_out(url):
     ledger.accounts.open(PURE)
     held, go = threading.Event(), threading.Event()
 
-    def hold() -> None:
+    def hold():
         with Ledger(url).database.write():
             held.set()
             go.wait(30)
@@ -117,7 +111,7 @@ def test_a_full_disk_is_told_with_what_helps(tmp_path):
     no_page_more = "PRAGMA max_page_count=1"
     sa.event.listen(ledger.database._engine, "connect", lambda made, _: made.execute(no_page_more))
 
-    def fill() -> None:
+    def fill():
         for number in range(99):
             reserve(ledger, f"r{number}", Pure(1e-4))
 

@@ -46,15 +46,13 @@ TRAINED = Split(0.08, 0.02, 0.9)
 
 
 @cache
-def draws(epsilon: float) -> Event:
-    """A release of InvisibleInk: 48 tokens."""
+def draws(epsilon):
     eta = calibrate_range(partial(BoundedRange, count=48), Guarantee(epsilon, DELTA), 48)
     return Disjoint((BoundedRange(eta, 48),), cells=80)
 
 
 @cache
-def votes(epsilon: float) -> Event:
-    """A release of private evolution: 4 histograms."""
+def votes(epsilon):
     sigma = calibrate(
         partial(DiscreteGaussian, count=4), Guarantee(epsilon, DELTA), 1e-2, 1e4, False
     )
@@ -62,20 +60,16 @@ def votes(epsilon: float) -> Event:
 
 
 @cache
-def phrases(epsilon: float) -> Event:
-    """A release of keyphrase seeding."""
-
-    def event(sigma: float) -> Event:
+def phrases(epsilon):
+    def event(sigma):
         return Composed((Pure(0.2 * epsilon), Disjoint((DiscreteGaussian(sigma),), cells=5)))
 
     return event(calibrate(event, Guarantee(epsilon, DELTA), 1e-2, 1e4, False))
 
 
 @cache
-def trained(epsilon: float) -> Event:
-    """A release of DP-LoRA."""
-
-    def event(sigma: float) -> Event:
+def trained(epsilon):
+    def event(sigma):
         return SampledGaussian(0.1, sigma, 30)
 
     sigma = calibrate(event, Guarantee(epsilon, DELTA), 0.1, 1e3, False, tolerance=1e-4)
@@ -132,8 +126,8 @@ def test_how_many_releases_of_epsilon_1_fit(kind, split, least):
     assert one.copies([], one.charge(event)) == 1
 
 
-def calibrate_noise(rate: float, steps: int) -> float:
-    def event(sigma: float) -> Event:
+def calibrate_noise(rate, steps):
+    def event(sigma):
         return SampledGaussian(rate, sigma, steps)
 
     return calibrate(event, Guarantee(1.0, DELTA), 0.3, 50, False, tolerance=1e-3)
@@ -291,10 +285,8 @@ SECRET = Split.of(rooms=False, chances=True)
 
 
 @cache
-def allocated(epsilon: float, places: int = 20) -> Event:
-    """A release of InvisibleInk that counts on its buckets being secret."""
-
-    def event(eta: float) -> Event:
+def allocated(epsilon, places=20):
+    def event(eta):
         return RandomAllocation(Disjoint((BoundedRange(eta, 48),), cells=4), places)
 
     return event(calibrate_range(event, Guarantee(epsilon, DELTA), 48))
@@ -335,8 +327,7 @@ def test_the_chances_of_secret_buckets_run_out(monkeypatch):
     assert cap.share([charge, charge, charge]) < 1
 
 
-def right(cap: Cap, charges: list[Charge]) -> float:
-    """As a balance asks for it."""
+def right(cap, charges):
     return cap.right(charges, cap.spent_epsilon(charges))
 
 
@@ -410,14 +401,13 @@ def test_a_ledger_charges_secret_buckets_as_it_verifies_them(lite):
 ROOMS = Split.of(rooms=True, chances=True)
 
 
-def rooms(trainings: int, responses: int = 0) -> Rooms:
+def rooms(trainings, responses=0):
     """Room for so many trainings of epsilon 1, and for responses of loss 1."""
     recipe = trained(1.0)
     return Rooms(recipe.rate, recipe.noise_multiplier, 30 * trainings, 1.0, responses)
 
 
-def number_that_fits(cap: Cap, *mix: Event) -> int:
-    """How many releases fit, of the kinds in turn."""
+def number_that_fits(cap, *mix):
     charges, held = [cap.charge(event) for event in mix], list[Charge]()
     while cap.admits(held, charges[len(held) % len(charges)]):
         held.append(charges[len(held) % len(charges)])

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Guarantee
-from privsyn.dp.events import ZCDP, Event, Gaussian, Pure, RandomAllocation
+from privsyn.dp.events import ZCDP, Gaussian, Pure, RandomAllocation
 from privsyn.errors import (
     AccountMismatch,
     ApprovalNeeded,
@@ -49,28 +49,28 @@ RULES = {
 STRICT = terms(**RULES)
 
 
-def held(**rules: object) -> AccountSpec:
+def held(**rules):
     return dataclasses.replace(RENYI, terms=terms(**rules))
 
 
-def ask(ledger: Ledger, release: str, event: Event = LARGE, method: str = "toy", **says: float):
+def ask(ledger, release, event=LARGE, method="toy", **says):
     said = Guarantee(says.get("epsilon", 0.01), says.get("delta", DELTA))
     return ledger.releases.reserve("clinic", release, event, method=method, guarantee=said)
 
 
-def digest_of(ledger: Ledger, release: str) -> str:
+def digest_of(ledger, release):
     request = ledger.approvals.find_request(release)
     assert request is not None
     return str(request.body["digest"])
 
 
-def approve(ledger: Ledger, release: str, by: str, *, approved: bool = True) -> None:
+def approve(ledger, release, by, *, approved=True):
     ledger.approvals.decide(
         release, What.SPEND, digest_of(ledger, release), approved=approved, approver=by
     )
 
 
-def as_(user: str, ledger: Ledger, driver: str = "cli") -> Ledger:
+def as_(user, ledger, driver="cli"):
     """The same ledger, asked by somebody else."""
     url = ledger.database._url.render_as_string(hide_password=False)
     return Ledger(url, clock=ledger.database.clock, requester={"user": user, "driver": driver})
@@ -139,12 +139,7 @@ def test_what_account_or_policy_asks_for_is_asked_for(tmp_path, rule, asks):
     """Another rule of the one waives none of the other."""
     one, other = {rule: True}, {"spend_above": 1.0}
     own, policy = (one, other) if asks == "account" else (other, one)
-    shared = {
-        "name": "clinic",
-        "unit": "patient",
-        "adjacency": "add_remove",
-        "epsilon": 3.0,
-    }
+    shared = {"name": "clinic", "unit": "patient", "adjacency": "add_remove", "epsilon": 3.0}
     shared |= {"delta": 1e-6, "policies": "policies.yaml", "policy": "officer"}
     (tmp_path / "policies.yaml").write_text(
         json.dumps({"policies": {"officer": {"approval": policy}}})
@@ -365,9 +360,9 @@ def test_a_release_reserved_unapproved_is_found(lite, monkeypatch):
 # --- approvals to publish -------------------------------------------------------------------------
 
 
-def decide(ledger: Ledger, release: str, digest: str, **how: object):
+def decide(ledger, release, digest, **how):
     how = {"approved": True, "approver": "officer"} | how
-    return ledger.approvals.decide(release, What.PUBLISH, digest, **how)  # type: ignore[arg-type]
+    return ledger.approvals.decide(release, What.PUBLISH, digest, **how)
 
 
 def test_a_certificate_is_approved_and_no_other(ledger):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from privsyn.errors import (
 from privsyn.ledger import schema
 from privsyn.ledger.draws import VaultRow
 from privsyn.ledger.ledger import Ledger
-from privsyn.vault import VARIABLE, LedgerJournal, ReleaseVault, Vault, entries, public_file
+from privsyn.vault import VARIABLE, LedgerJournal, Vault, entries, public_file
 from tests.unit.ledger.ledger_cases import PURE, Clock, reserve
 
 PART = "shard-0"
@@ -33,7 +32,7 @@ def key(monkeypatch):
     monkeypatch.setenv(VARIABLE, "A" * 43 + "=")
 
 
-def begin(ledger: Ledger, folder: Path) -> ReleaseVault:
+def begin(ledger, folder):
     ledger.accounts.open(PURE)
     name = reserve(ledger, "r1").release_id
     vault = Vault(f"file://{folder / 'vault'}", None)
@@ -43,11 +42,11 @@ def begin(ledger: Ledger, folder: Path) -> ReleaseVault:
     return place
 
 
-def find(ledger: Ledger, place: ReleaseVault, folder: Path) -> ReleaseVault | None:
+def find(ledger, place, folder):
     return Vault(f"file://{folder / 'vault'}", None).find(ledger.draws, place.release_id)
 
 
-def opened(ledger: Ledger, place: ReleaseVault, lease) -> LedgerJournal:
+def opened(ledger, place, lease):
     return LedgerJournal.open(ledger.draws, place, lease, HEADER)
 
 
@@ -55,7 +54,7 @@ def never():
     raise AssertionError("drawn again")
 
 
-def rows_in(ledger: Ledger) -> list[bytes]:
+def rows_in(ledger):
     with ledger.database.read() as connection:
         found = connection.execute(sa.select(schema.draws)).mappings().all()
         return [bytes(row["body"]) for row in found]
@@ -194,12 +193,12 @@ def test_entries_that_were_changed_moved_or_lost_are_found(ledger, tmp_path):
     table = schema.draws
     bodies = rows_in(ledger)
 
-    def put(number: int, body: bytes) -> None:
+    def put(number, body):
         with ledger.database.write() as connection:
             where = (table.c.part == PART, table.c.number == number)
             connection.execute(sa.update(table).where(*where).values(body=body))
 
-    def refused() -> bool:
+    def refused():
         with ledger.leases.acquire(name, PART) as lease:
             try:
                 opened(ledger, place, lease).close()
@@ -245,7 +244,7 @@ def test_a_connection_that_is_cut_in_mid_draw_costs_that_draw_at_most(postgres_u
     place = begin(ledger, tmp_path)
     lease = ledger.leases.acquire(place.release_id, PART, ttl=3600)
 
-    def cut() -> int:
+    def cut():
         """As a restart of the server does, between the draw and its commit."""
         mine = journal._rows._connection._connection.connection.dbapi_connection.info.backend_pid
         with ledger.database.write() as connection:

@@ -8,10 +8,7 @@ from privsyn.errors import BudgetError, LeaseHeld, LedgerUnavailable, ReleaseLos
 from privsyn.ledger import leases
 from privsyn.ledger.leases import Holder
 from privsyn.ledger.ledger import Ledger
-from tests.unit.ledger.ledger_cases import (
-    PURE,
-    reserve,
-)
+from tests.unit.ledger.ledger_cases import PURE, reserve
 
 A, B = "a" * 64, "b" * 64
 
@@ -153,7 +150,7 @@ def test_a_renewal_counts_from_when_it_was_asked_for(begun, clock, monkeypatch):
     now = 1000.0
     monkeypatch.setattr(leases, "elapsed", lambda: now)
 
-    def slow() -> object:
+    def slow():
         nonlocal now
         now += 50
         return clock.now
@@ -176,7 +173,7 @@ def test_a_heartbeat_that_breaks_ends_the_lease(begun):
     lease = begun.leases.acquire("r", "shard-0", ttl=30)
     lease.ttl = 0.03  # beats at once; the ledger would let it live on
 
-    def broken(own: leases.Lease) -> None:
+    def broken(own):
         raise ZeroDivisionError("text of a record")
 
     lease._renew = broken
@@ -188,7 +185,7 @@ def test_a_heartbeat_that_breaks_ends_the_lease(begun):
     assert "text of a record" not in str(told.value)
 
 
-def lose_it(lease: leases.Lease) -> None:
+def lose_it(lease):
     lease._thread.join(timeout=300)
     assert not lease._thread.is_alive()
     lease.check()

@@ -20,7 +20,7 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.ledger.database import _parse
-from privsyn.ledger.entries import DatasetSource, Entry, State
+from privsyn.ledger.entries import DatasetSource, State
 from privsyn.ledger.ledger import Ledger
 from tests.unit.ledger.ledger_cases import PURE, reserve
 
@@ -28,15 +28,7 @@ ANN = {"user": "ann", "driver": "airflow", "dag_id": "privsyn_toy", "run_id": "m
 BOB = {"user": "bob", "driver": "cli"}
 
 
-def of(
-    ledger: Ledger,
-    release: str,
-    version: str,
-    content: str,
-    *,
-    same: bool = False,
-    account: str = "clinic",
-) -> Entry:
+def of(ledger, release, version, content, *, same=False, account="clinic"):
     """Reserve a release made from a file."""
     return ledger.releases.reserve(
         account,
@@ -51,7 +43,7 @@ def of(
 # Who
 
 
-def noted(url: str, who: dict[str, str]) -> dict[str, str]:
+def noted(url, who):
     """Who asked, as a ledger keeps it: on PostgreSQL with the role that wrote the row."""
     parsed = _parse(url)
     role = {"db_user": str(parsed.username)} if parsed.get_backend_name() == "postgresql" else {}
@@ -268,7 +260,7 @@ def test_a_file_is_paid_for_by_one_account(url):
         Ledger(url).accounts.open(dataclasses.replace(PURE, name=name, dataset=name))
     start = Barrier(len(names))
 
-    def pay(name: str) -> str:
+    def pay(name):
         ledger = Ledger(url)
         start.wait()
         try:

@@ -56,7 +56,6 @@ def plan(cfg, target=AMPLE, adjacency=Adjacency.ADD_REMOVE, unit=RECORD, labels=
 
 @cache
 def priced(settings, unit, labels):
-    """Plans of a moment's work, made once."""
     return plan(DPLoraSettings.model_validate_json(settings), unit=unit, labels=labels)
 
 
@@ -237,7 +236,6 @@ def test_the_noise_is_really_there(tmp_path):
 
 
 def watch_updates(run):
-    """What the optimizer is given by a run: gradients and learning rates."""
     seen: list[tuple[np.ndarray, float]] = []
 
     class Watched(FakeTrainer):

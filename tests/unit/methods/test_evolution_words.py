@@ -183,7 +183,6 @@ def test_a_model_behind_a_server_pays_for_no_table():
 
 
 def drawn(rng, rates, texts):
-    """Texts in which each token stands with its rate."""
     return [np.flatnonzero(rng.random(len(rates)) < rates).tolist() for _ in range(texts)]
 
 

@@ -21,7 +21,6 @@ PROMPT = PromptTemplate("{reference}", "A letter.\nTopic: {label}\nText:", label
 
 
 def nats(labels, texts):
-    """Words that tell labels apart, and one that is likely under both."""
     return np.array(
         [sum(SAID[w][of] for w in text.split()) for of, text in zip(labels, texts, strict=True)]
     )

@@ -57,7 +57,6 @@ def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD, label
 
 def outputs(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", target=AMPLE,
             models=None, progress=None, reading=None):  # fmt: skip
-    """What a run yields, one by one."""
     data = buckets() if data is None else data
     labels = tuple(bucket.cell.label for bucket in data if bucket.cell.label is not None)
     Journal.create(tmp_path / name, {"release": "r"})
@@ -77,7 +76,6 @@ def outputs(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", t
 
 
 def run(tmp_path, cfg, *args, **kwargs):
-    """Samples, and exhibits by name."""
     made = list(outputs(tmp_path, cfg, *args, **kwargs))
     exhibits = {part.name: part.content for part in made if isinstance(part, Exhibit)}
     return [part for part in made if isinstance(part, Sample)], exhibits
@@ -396,7 +394,6 @@ def test_progress_is_asked_before_every_draw(tmp_path):
 
 
 def followed(tmp_path, cfg, *args, **kwargs):
-    """What the progress of a run tells."""
     seen: list[tuple[int, int]] = []
     told = lambda done, total: seen.append((done, total))  # noqa: E731
     run(tmp_path, cfg, *args, progress=told, **kwargs)
@@ -771,7 +768,6 @@ def test_more_varies_the_released_samples_in_turn(tmp_path):
 
 
 def gap(synthetic, private):
-    """Mean distance to the nearest of the other side, both ways."""
     distances = np.sqrt(((synthetic[:, None] - private[None]) ** 2).sum(-1))
     return float(distances.min(0).mean() + distances.min(1).mean())
 

@@ -36,7 +36,6 @@ class Coordinates:
 
 
 def moons(count, seed=1):
-    """Points along two half circles, as the contents of records."""
     rng = np.random.default_rng(seed)
     angle, side = rng.uniform(0, np.pi, count), rng.integers(0, 2, count)
     x = np.where(side, 100 + 60 * np.cos(angle), 160 - 60 * np.cos(angle))

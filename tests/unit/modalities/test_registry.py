@@ -32,20 +32,20 @@ COLUMNS = {"age": Column(range=(18, 95))}
 YEAR = Dates.model_validate({"start": "2024-01-01", "end": "2024-12-31"})
 
 
-def identity(images: ImageConfig | None, **changes) -> DatasetIdentity:
+def identity(images, **changes):
     return DatasetIdentity.model_validate(
         {"name": "some", "version": "v1", "label": None, "labels": (), "text": "{a}: {b}",
          "unit": None, "holdout": 0, "images": images, **changes}
     )  # fmt: skip
 
 
-def test_the_settings_say_of_which_modality_a_dataset_is() -> None:
+def test_the_settings_say_of_which_modality_a_dataset_is():
     assert modality_of(identity(None)) == TEXTS
     assert modality_of(identity(FORM)) == modality_of(identity(FORM, text=None)) == Images(FORM)
     assert modality_of(identity(None, text=None, columns=COLUMNS)) == Tables(COLUMNS)
 
 
-def test_a_record_and_a_row_in_its_cells_read_alike() -> None:
+def test_a_record_and_a_row_in_its_cells_read_alike():
     """Else the audit would miss whoever is outside of a declared range."""
     columns = COLUMNS | {"way": Column(values=("web",)), "day": Column(date=YEAR)}
     rng = np.random.default_rng(1)
@@ -57,14 +57,14 @@ def test_a_record_and_a_row_in_its_cells_read_alike() -> None:
         assert Tables(columns).read_released(Path(), drawn) == in_cells(columns, row)
 
 
-def test_the_models_say_what_a_method_draws() -> None:
+def test_the_models_say_what_a_method_draws():
     assert drawn_with(("language",)) is drawn_with(("embedder", "text")) is Texts
     assert drawn_with(("image_embedder", "image")) is Images
     assert drawn_with((), columns_alone=True) is Tables
     assert drawn_with(()) is Texts, "of a method without models"
 
 
-def test_every_modality_is_checked_and_shown(tmp_path: Path) -> None:
+def test_every_modality_is_checked_and_shown(tmp_path):
     (tmp_path / "synthetic.jsonl").write_bytes(b"")
     suites = {modality.suite for modality in MODALITIES.values()}
     assert {file.stem for file in SHIPPED.glob("*.json")} == suites
@@ -77,7 +77,7 @@ def test_every_modality_is_checked_and_shown(tmp_path: Path) -> None:
         assert f"0 synthetic {modality.things}" in outward(written.path.parent).to_html()
 
 
-def test_private_evolution_takes_every_modality_that_models_draw() -> None:
+def test_private_evolution_takes_every_modality_that_models_draw():
     annotation = PrivateEvolutionConfig.model_fields["modality"].annotation
     drawn = [modality for modality in MODALITIES.values() if modality is not Tables]
     assert set(get_args(annotation)) == {modality.name for modality in drawn}
@@ -87,14 +87,14 @@ def test_private_evolution_takes_every_modality_that_models_draw() -> None:
 
 
 @pytest.mark.parametrize("images", [None, FORM])
-def test_content_of_the_other_modality_is_refused_without_being_shown(images) -> None:
+def test_content_of_the_other_modality_is_refused_without_being_shown(images):
     content = "secret" if images else b"secret"
     with pytest.raises(TypeError) as refused:
         modality_of(identity(images)).entry(content)
     assert "secret" not in str(refused.value)
 
 
-def test_a_drawn_text_holds_no_character_that_the_suite_refuses() -> None:
+def test_a_drawn_text_holds_no_character_that_the_suite_refuses():
     suite = json.loads((SHIPPED / "text.json").read_text())
     (refused,) = (
         expectation["kwargs"]["regex"]
@@ -107,7 +107,7 @@ def test_a_drawn_text_holds_no_character_that_the_suite_refuses() -> None:
     assert {"\t", "\n", "\r", " ", "a", "\u00e9"} <= set(kept)
 
 
-def test_nobody_else_asks_whether_records_are_images() -> None:
+def test_nobody_else_asks_whether_records_are_images():
     asked = {
         file.relative_to(PRIVSYN).as_posix()
         for file in PRIVSYN.rglob("*.py")
@@ -122,7 +122,7 @@ def test_nobody_else_asks_whether_records_are_images() -> None:
     assert asked == choose
 
 
-def test_prompts_say_names_of_code_in_words_where_nothing_else_is_said_for_them() -> None:
+def test_prompts_say_names_of_code_in_words_where_nothing_else_is_said_for_them():
     labels = ("card_arrival", "__", "Sci/Tech", "a_b")
     own = identity(None).model_copy(
         update={"labels": labels, "label_descriptions": {"a_b": "alpha"}}

@@ -27,7 +27,6 @@ def plain(text, finish="stop"):
 
 
 def status(code, text="no", **headers):
-    """An error; underscores in header names stand for hyphens."""
     body = {"error": {"message": text, "type": "x", "param": None, "code": "y"}}
     return code, {k.replace("_", "-"): v for k, v in headers.items()}, json.dumps(body).encode()
 
@@ -55,7 +54,6 @@ class Server(ThreadingHTTPServer):
 
 @contextmanager
 def running():
-    """A server that answers until the end of the block."""
     server = Server()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()

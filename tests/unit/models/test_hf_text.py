@@ -28,7 +28,6 @@ def load(folders):
 
 
 def copied(model, **settings):
-    """The same network under other settings."""
     from privsyn.models.language.hf_text import HFTextModel
 
     given = {"source": "test", "revision": model.revision, "rows_per_pass": 4, **settings}

@@ -116,7 +116,6 @@ def test_as_pixels_depends_on_content_alone():
 
 
 def _drawn(face, height):
-    """A three in a font that matplotlib brings."""
     image = Image.new("L", (28, 28))
     font = ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/{face}.ttf", height)
     ImageDraw.Draw(image).text((14, 14), "3", 255, font, anchor="mm")

@@ -51,7 +51,6 @@ Make = Callable[..., ServerTextModel]
 
 @pytest.fixture
 def make(server):
-    """A model of the server; its connections are closed with the test."""
     made = []
 
     def model(**settings):

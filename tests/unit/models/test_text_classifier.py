@@ -17,7 +17,6 @@ PAIRS = [(f"{('bill', 'knee')[i % 2]} {i % 7}", ("Billing", "Symptoms")[i % 2]) 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A causal model of one layer, without weights that were trained."""
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     tokenizer = AutoTokenizer.from_pretrained(BUILTIN)

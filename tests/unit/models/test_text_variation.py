@@ -21,7 +21,6 @@ BUILTIN = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Tex
 
 
 def api(script=None, own=BUILTIN, seed=0, least=1, **settings):
-    """A generator that takes texts of ``least`` words, and its model."""
     model = FakeTextModel(script=script)
     made = TextVariation(TextConfig(**settings).resolved(own), model, np.random.default_rng(seed))
     made._ending = replace(made._ending, least=least)

@@ -64,7 +64,6 @@ def save_llama(folder, *, chat=False, eos=True, **settings):
 
 
 def _save(folder, seed, family, head="ForCausalLM", **sizes):
-    """A small model of a family, with its tokenizer."""
     import torch
     import transformers
 

@@ -89,7 +89,6 @@ def found_epsilon(inside, outside, delta):
 
 
 def audited(cfg, noise, *, records=1, **trainer):
-    """What the attack finds and what is claimed."""
     mechanism = SampledGaussian(cfg.sampling_rate, cfg.noise_multiplier or 0.0, cfg.steps)
     model = Directions(cfg.clip_norm, **trainer)
     units = [[i] * records for i in range(TRIALS)]

@@ -101,7 +101,6 @@ def worst_excess(scale, rho, chances=softmax):
 
 
 def rho_of(scale):
-    """What one draw is charged in zCDP."""
     return ExponentialMechanism(LATTICE, scale).event.range ** 2 / 8
 
 

@@ -32,7 +32,6 @@ def marginals(adjacency, most=1, pairs=(("age", "channel"),), labels=LABELS):
 
 
 def counts(drawn, records):
-    """The tables before noise, of (label, row, unit)."""
     buckets = [
         Bucket(
             Cell(number, label, 0),
@@ -92,14 +91,12 @@ def test_what_is_drawn_is_what_is_paid_for():
 
 
 def chosen(adjacency, most):
-    """The draw that chooses pairs of three columns."""
     cfg, unit = ColumnsConfig(pairs="auto"), PrivacyUnit("user", most)
     columns = COLUMNS | {"urgent": Column(values=("yes",))}
     return Marginals.of(cfg, columns, LABELS, TARGET, adjacency, unit)
 
 
 def three(records):
-    """The records with a third column, which follows the second."""
     return tuple((label, (*row, min(row[1], 2)), unit) for label, row, unit in records)
 
 

@@ -52,7 +52,6 @@ def config(**settings):
 
 
 def law(cells, cfg, plan, adjacency, unit, model):
-    """Exact distribution of all texts, one bucket of references per cell."""
     method = InvisibleInk()
     buckets = [
         Bucket(Cell(i, None, i), Private(list(references))) for i, references in enumerate(cells)

@@ -44,7 +44,6 @@ DOCUMENTS = [" ".join(d) for n in range(4) for d in product(TERMS, repeat=n)]
 
 
 def neighbors(adjacency, records=1):
-    """What one unit of at most ``records`` records contributes, before and after."""
     units = list(product(DOCUMENTS, repeat=records))
     for one in units:
         for other in units if adjacency is Adjacency.REPLACE_ONE else [("",) * records]:
@@ -266,7 +265,6 @@ def worst_sums(shape, angles, documents, most, adjacency, records=1):
 
 
 def every_document(terms, length):
-    """All documents of at most ``length`` distinct phrases."""
     return [
         list(d) for n in range(length + 1) for d in product(range(terms), repeat=n)
         if len(set(d)) == n

@@ -266,7 +266,6 @@ BASES = [(), (("x", 0.2),), (("x", 0.0), ("y", 3.0), ("x", math.nan)), (("y", -2
 
 
 def unit_of(*records):
-    """The records of one unit."""
     return tuple((label, value, "the unit") for label, value in records)
 
 
@@ -428,7 +427,6 @@ def test_a_clipped_unit_keeps_its_direction():
 
 
 def tally(voters, candidates):
-    """Votes per candidate."""
     return np.bincount(voters.nearest(candidates), minlength=len(candidates))
 
 

@@ -102,7 +102,6 @@ def config(**settings):
 
 
 def worst(pairs, cfg, adjacency, unit=RECORD):
-    """Largest ratio of an exact divergence to what the plan claims."""
     method = PrivatePrediction()
     plan = method.calibrate(cfg, TARGET, PricingFacts(adjacency, unit, ()))
     rho = plan.derived["private_tokens"] * (

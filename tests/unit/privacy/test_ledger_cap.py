@@ -183,7 +183,6 @@ def allocation_of_tests(mu, places, threshold):
 
 
 def gaussian_test(mu, threshold):
-    """Gaussian noise; whoever looks learns whether it is above a threshold."""
     p, q = NormalDist().cdf(mu - threshold), NormalDist().cdf(-threshold)
     return Asked(Gaussian(1 / mu), ((p, q), (1 - p, 1 - q)))
 
@@ -201,7 +200,6 @@ def training_of_tests(rate, noise, *thresholds):
 
 
 def response(loss):
-    """Randomized response."""
     yes = 1 / (1 + math.exp(-loss))
     return Asked(Pure(loss), ((yes, 1 - yes), (1 - yes, yes)))
 

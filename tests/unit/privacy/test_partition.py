@@ -32,7 +32,6 @@ Layout = dict[str, list[Content]]
 
 
 def lay_out(rows, *, unit="u", holdout=0.3):
-    """What the partition makes of a file with these rows."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "data.jsonl"
         lines = [json.dumps({"u": u, "label": label, "text": text}) for u, label, text in rows]

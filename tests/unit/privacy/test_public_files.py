@@ -34,7 +34,6 @@ KPS = "keyphrase_seeding"
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project with secrets in every place that no setting may name."""
     root = tmp_path / "project"
     (root / ".privsyn" / "scratch").mkdir(parents=True)
     (tmp_path / "airflow").mkdir()
@@ -85,7 +84,6 @@ def sha(file):
 
 
 def names(root, place):
-    """The same file, called in all the ways that lead to it."""
     yield str(place)
     yield os.path.relpath(place, root)
     yield str(root / "nothing" / ".." / os.path.relpath(place, root))
@@ -348,7 +346,6 @@ def read_by(method, settings, found):
 
 
 def texts(model, prefix=()):
-    """Every setting that takes a string, nested ones too."""
     for name, field in model.model_fields.items():
         kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
         for kind in kinds:

@@ -11,22 +11,16 @@ from privsyn.data.settings import DatasetConfig
 from privsyn.errors import PolicyBroken
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.base import SizedFor
-from privsyn.release.advice import (
-    of_account,
-    of_epsilon,
-    of_release,
-    of_sizes,
-    publicly,
-)
+from privsyn.release.advice import of_account, of_epsilon, of_release, of_sizes, publicly
 
 ACCOUNT = {"name": "a", "unit": "patient", "adjacency": "add_remove", "epsilon": 30, "delta": 1e-6}
 
 
-def account(**changes: object) -> AccountConfig:
+def account(**changes):
     return AccountConfig.model_validate(ACCOUNT | changes)
 
 
-def release(epsilon: float = 1.0, delta: float = 1e-6) -> PrivacyConfig:
+def release(epsilon=1.0, delta=1e-6):
     return PrivacyConfig(epsilon=epsilon, delta=delta)
 
 
@@ -136,12 +130,7 @@ def test_buckets_that_would_get_too_few_records_or_far_too_many_get_advice(
 
 @pytest.mark.parametrize(
     ("suited", "size", "records_each", "told"),
-    [
-        (800, 1000, 1, False),
-        (1000, 1000, 1, False),
-        (1001, 1000, 1, True),
-        (1001, 1000, 2, False),
-    ],
+    [(800, 1000, 1, False), (1000, 1000, 1, False), (1001, 1000, 1, True), (1001, 1000, 2, False)],
 )
 def test_settings_for_more_records_than_there_are_get_advice(suited, size, records_each, told):
     mechanism = sized(suited=SizedFor(suited, "a=1 with b=2", "they drown. Lower a."))

@@ -10,12 +10,9 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
 from datetime import date
 from decimal import ROUND_CEILING, Decimal
-from pathlib import Path
 from statistics import mean, median, pstdev
-from typing import Any
 
 from PIL import Image
 
@@ -23,13 +20,11 @@ NUMBER = re.compile(r"(?<![\w.#-])\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?(?![\w-])")
 WORD = re.compile(r"\w+")
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """The synthetic records."""
+def rows_of(folder):
     return [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
 
 
-def numbers(folder: Path) -> dict[str, float]:
-    """What tables may say of a release, by name."""
+def numbers(folder):
     sealed = json.loads((folder / "certificate.json").read_text())
     plan = sealed.get("plan") or sealed["parents"][0]["plan"]
     known = {"epsilon": plan["epsilon"], "delta": plan["delta"]}
@@ -37,8 +32,7 @@ def numbers(folder: Path) -> dict[str, float]:
     return known | (pictures(folder, rows) if "file" in rows[0] else words(rows))
 
 
-def words(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Of texts."""
+def words(rows):
     texts = [row["text"] for row in rows]
     words = [WORD.findall(text.lower()) for text in texts]
     singles = [word for text in words for word in text]
@@ -57,13 +51,11 @@ def words(rows: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def opened(folder: Path, rows: list[dict[str, Any]]) -> list[Image.Image]:
-    """The images that rows name."""
+def opened(folder, rows):
     return [Image.open(folder / row["file"]) for row in rows]
 
 
-def pictures(folder: Path, rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Of images, by another library than the report's."""
+def pictures(folder, rows):
     images = opened(folder, rows)
     values = [list(one.tobytes()) for one in images]
     means = [mean(one) for one in values]
@@ -78,12 +70,11 @@ def pictures(folder: Path, rows: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def labels(folder: Path) -> dict[str, int]:
-    """Rows per label."""
+def labels(folder):
     return dict(Counter(row["label"] for row in rows_of(folder)))
 
 
-def histogram(folder: Path, edges: list[int]) -> tuple[list[int], float]:
+def histogram(folder, edges):
     """Texts by words, or images by brightness, per bin of these edges; and the median.
 
     The last bin is open above.
@@ -100,7 +91,7 @@ def histogram(folder: Path, edges: list[int]) -> tuple[list[int], float]:
     return counts, middle
 
 
-def sayable(folder: Path) -> set[str]:
+def sayable(folder):
     """Numbers that sentences and facts may hold: the certificate's, and what follows from it."""
     sealed = json.loads((folder / "certificate.json").read_text())
     paid = sealed if "plan" in sealed else sealed["parents"][0]
@@ -135,8 +126,7 @@ def sayable(folder: Path) -> set[str]:
     return said | {"1", "50", "100", "1,000", "10", "40"}
 
 
-def leaves(value: Any) -> Iterator[Any]:
-    """What stands in a JSON value, keys left out."""
+def leaves(value):
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
@@ -146,8 +136,7 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def forms(value: Any) -> list[str]:
-    """How a number may be written; of words the numbers in them."""
+def forms(value):
     if isinstance(value, str):
         return NUMBER.findall(value)
     if not _is_number(value):
@@ -157,7 +146,7 @@ def forms(value: Any) -> list[str]:
     return [*plain, *ups]
 
 
-def raised(value: float, digits: int) -> float:
+def raised(value, digits):
     """The least number of so many digits that is not below this one."""
     if not value:
         return 0.0
@@ -165,19 +154,17 @@ def raised(value: float, digits: int) -> float:
     return float((Decimal(value) / step).to_integral_value(ROUND_CEILING) * step)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value):
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def blocks(report: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Key of the section and block."""
+def blocks(report):
     for section in report["sections"]:
         for block in section["blocks"]:
             yield section["key"], block
 
 
-def check(folder: Path) -> int:
-    """Compare every number of the report's JSON; how many there were."""
+def check(folder):
     report = json.loads((folder / "report.json").read_text())
     known, sentences, seen = numbers(folder), sayable(folder), 0
     for key, block in blocks(report):
@@ -218,8 +205,7 @@ def check(folder: Path) -> int:
     return seen
 
 
-def forms_of(leaf: Any) -> list[str]:
-    """As a document writes it: one form."""
+def forms_of(leaf):
     if isinstance(leaf, str):
         return NUMBER.findall(leaf)
     if isinstance(leaf, bool) or not isinstance(leaf, int | float):
@@ -227,8 +213,7 @@ def forms_of(leaf: Any) -> list[str]:
     return [f"{leaf:,}" if isinstance(leaf, int) else f"{leaf:.4g}"]
 
 
-def on_page(folder: Path) -> set[str]:
-    """Numbers in the words of the page, beside charts, samples and digests."""
+def on_page(folder):
     page = (folder / "report.html").read_text()
     for part in ("style", "figure", "code", "sup"):
         page = re.sub(rf"(?s)<{part}[ >].*?</{part}>", " ", page)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,14 @@ from privsyn.release.plan import DatasetIdentity
 NAME = "invisible_ink-00ff"
 
 
-def write_rows(folder: Path, rows: Iterable[Any]) -> Path:
-    """The synthetic file; bytes are a line of their own."""
+def write_rows(folder, rows):
     folder.mkdir(exist_ok=True)
     lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
     (folder / layout.ARTIFACT).write_bytes(b"".join(line + b"\n" for line in lines))
     return folder / layout.ARTIFACT
 
 
-def seal_folder(
-    folder: Path,
-    rows: int,
-    labels: Sequence[str] = (),
-    media: str = "application/jsonl",
-    plan: Mapping[str, Any] | None = None,
-    **changes: Any,
-) -> dict[str, Any]:
+def seal_folder(folder, rows, labels=(), media="application/jsonl", plan=None, **changes):
     """Write a certificate that names the folder's records; ``plan`` and ``changes`` go on top."""
     sealed: dict[str, Any] = json.loads((GOLDEN / layout.CERTIFICATE).read_text())
     dataset = sealed["plan"]["dataset"]
@@ -43,11 +34,7 @@ def seal_folder(
     sealed["plan"]["dataset"] |= dict(plan or {}).pop("dataset", {})
     sealed["plan"] |= {key: value for key, value in dict(plan or {}).items() if key != "dataset"}
     sealed["reserved_on"] = "2026-11-20"
-    sealed["risk"] = {
-        "found_at_1_percent": 0.2,
-        "found_at_1_permille": 0.03,
-        "advantage": 0.5,
-    }
+    sealed["risk"] = {"found_at_1_percent": 0.2, "found_at_1_permille": 0.03, "advantage": 0.5}
     sealed["artifact"] = {
         "file": layout.ARTIFACT,
         "sha256": sha256_file(folder / layout.ARTIFACT),
@@ -60,6 +47,5 @@ def seal_folder(
     return sealed
 
 
-def note_checks(folder: Path, result: Any, **more: Any) -> None:
-    """What validation said of the records; ``more`` as the stage adds it."""
+def note_checks(folder, result, **more):
     (folder / layout.VALIDATION).write_text(json.dumps(result.to_json() | more))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ DECLARED: dict[str, Any] = {
 COLUMNS = {name: Column.model_validate(one) for name, one in DECLARED.items()}
 
 
-def drawn(count: int) -> list[dict[str, Any]]:
+def drawn(count):
     rng = np.random.default_rng(1)
     rows = []
     for n in range(count):
@@ -44,7 +43,7 @@ def drawn(count: int) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     made = tmp_path / "invisible_ink-00ff"
     file = write_rows(made, drawn(9))
     seal_folder(made, 9, plan={"dataset": {"columns": DECLARED}, "columns": {}})
@@ -65,9 +64,7 @@ def folder(tmp_path: Path) -> Path:
         ({"cost": "gone"}, {"row_has_columns"}),
     ],
 )
-def test_a_suite_holds_what_was_declared(
-    tmp_path: Path, changes: dict[str, Any], failing: set[str]
-) -> None:
+def test_a_suite_holds_what_was_declared(tmp_path, changes, failing):
     rows = drawn(9)
     rows[4] |= changes
     if changes.get("cost"):
@@ -77,7 +74,7 @@ def test_a_suite_holds_what_was_declared(
     assert {check.column for check in result.failures} == failing
 
 
-def test_every_format_has_types(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_every_format_has_types(folder, tmp_path, monkeypatch):
     rows = drawn(9)
     for form in ("parquet", "csv", "webdataset"):
         (tmp_path / form).mkdir()
@@ -102,7 +99,7 @@ def test_every_format_has_types(folder: Path, tmp_path: Path, monkeypatch: Any) 
     assert [features[name].dtype for name in COLUMNS] == ["int64", "string", "float64", "date32"]
 
 
-def test_pages_declare_and_show_them(folder: Path) -> None:
+def test_pages_declare_and_show_them(folder):
     facts = ReleaseFacts.read(folder)
     described = croissant(facts)
     assert described is not None

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from itertools import product
 from types import SimpleNamespace
-from typing import Any
 
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk
 from privsyn.release.advice import BY_AUDIT, not_people, on_secret
 from privsyn.release.settings import Stated
-from privsyn.report.document import Answer
 from privsyn.report.sections import first_card
 
 STATED: Stated = dict(
@@ -29,7 +27,7 @@ WEAK = {"epsilon": 10.0, "risk": Risk(0.32, 0.108, 0.65), "cautions": 1}
 VOID = {"epsilon": 50.0, "risk": Risk(1.0, 1.0, 0.9999), "cautions": 1}
 
 
-def card(**changes: Any) -> dict[str, Answer]:
+def card(**changes):
     it = SimpleNamespace(**GOOD | changes)
     odds = it.risk.words(it.unit, Adjacency.ADD_REMOVE, "patients")
     facts = SimpleNamespace(
@@ -66,11 +64,7 @@ def card(**changes: Any) -> dict[str, Answer]:
 
 def test_no_card_says_yes_or_is_green():
     for private, passed, strength, unit, stated in product(
-        (True, False),
-        (True, False, None),
-        ({}, WEAK, VOID),
-        ("", ROWS),
-        (STATED, {}),
+        (True, False), (True, False, None), ({}, WEAK, VOID), ("", ROWS), (STATED, {})
     ):
         found = card(is_private=private, passed=passed, not_people=unit, stated=stated, **strength)
         assert {answer.tone for answer in found.values()} <= {"plain", "bad"}

@@ -7,7 +7,6 @@ import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ VOID = {"meta", "link", "path", "line", "rect", "br", "img"}
 class Page(HTMLParser):
     """Text of a page; checks on the way that every element is closed."""
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, html):
         super().__init__()
         self.open: list[str] = []
         self.parts: list[str] = []
@@ -39,25 +38,23 @@ class Page(HTMLParser):
         assert self.open == []
         self.text = re.sub(r"\s+", " ", " ".join(self.parts))
 
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         if tag not in VOID:
             assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if "style" not in self.open:
             self.parts.append(data)
 
 
 @pytest.fixture
 def made(tmp_path):
-    """Makes a validated folder; keywords are the plan's."""
-
-    def make(rows: list[Any], labels: tuple[str, ...] = LABELS, **plan: Any) -> Path:
+    def make(rows, labels=LABELS, **plan):
         folder = tmp_path / "invisible_ink-00ff"
         file = write_rows(folder, rows)
         seal_folder(folder, len(rows), labels, plan=plan)
@@ -67,7 +64,7 @@ def made(tmp_path):
     return make
 
 
-def page_of(folder: Path) -> Page:
+def page_of(folder):
     return Page(outward(folder).to_html())
 
 
@@ -224,7 +221,7 @@ def test_an_internal_section_cannot_get_into_it(made):
 # --- folders that somebody else wrote -------------------------------------------------------------
 
 
-def set_in(folder: Path, name: str, *path: Any) -> None:
+def set_in(folder, name, *path):
     """Put the last of a path in the place that the others lead to."""
     *keys, last, value = path
     body = json.loads((folder / name).read_text())
@@ -295,8 +292,7 @@ def test_no_link_or_pipe_of_a_folder_is_followed(made):
         outward(folder)
 
 
-def a_student(folder: Path, epsilon: float) -> Path:
-    """A model that was made from a release, by hand."""
+def a_student(folder, epsilon):
     write_rows(folder, [{"file": "model/a.bin"}, {"file": "model/b.bin"}])
     parent = seal_folder(
         folder, 2, media=layout.MODEL_ROWS, plan={"epsilon": epsilon, "target_epsilon": epsilon}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,7 @@ from tests.unit.report.release_folder import note_checks, seal_folder, write_row
 from tests.unit.validation.synthetic_files import LABELS, good_rows
 
 
-def written(folder: Path, rows: int, labels: Any = LABELS, **kind: Any) -> Path:
-    """Check the records and write the report, as validation does."""
+def written(folder, rows, labels=LABELS, **kind):
     file = folder / layout.ARTIFACT
     result = validate_file(file, ValidationConfig(), tuple(labels), (rows, rows), **kind)
     texts = [row.get("text") for row in recomputed.rows_of(folder)]
@@ -40,7 +38,7 @@ def written(folder: Path, rows: int, labels: Any = LABELS, **kind: Any) -> Path:
     return folder
 
 
-def compare(folder: Path) -> None:
+def compare(folder):
     """Every number of JSON and page; and that a change of the records would be seen."""
     assert recomputed.check(folder) > 40
     known = {form for value in recomputed.numbers(folder).values() for form in forms(value)}
@@ -53,7 +51,7 @@ def compare(folder: Path) -> None:
         recomputed.check(folder)
 
 
-def read(folder: Path) -> dict[str, Any]:
+def read(folder):
     found: dict[str, Any] = json.loads((folder / layout.REPORT_JSON).read_text())
     return found
 

@@ -16,8 +16,6 @@ def seen():
 
 @pytest.fixture
 def ctx(seen):
-    """A context of a release that has begun."""
-
     @contextmanager
     def stage_run(release_id, name):
         seen.append((release_id, name))

@@ -12,7 +12,6 @@ BOTH = ["keyphrase_seeding", "private_evolution"]
 
 
 def two_releases(folder, cap, **changes):
-    """Two releases of epsilon 3, on an account of so much."""
     account = {"epsilon": cap, "delta": 1e-6}
     privacy = {"epsilon": 3, "delta": 1e-6}
     methods = {name: {"settings": "small"} for name in BOTH}

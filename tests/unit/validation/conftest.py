@@ -1,9 +1,6 @@
 """Synthetic files to validate."""
 
 import json
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +9,7 @@ import pytest
 def write(tmp_path):
     """Write rows as a synthetic file; bytes are written as a line of their own."""
 
-    def _write(rows: Iterable[Any]) -> Path:
+    def _write(rows):
         path = tmp_path / "synthetic.jsonl"
         path.write_bytes(
             b"".join(

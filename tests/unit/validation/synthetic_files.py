@@ -8,8 +8,7 @@ LABELS = ("Billing", "Symptoms")
 WORDS = "please move my visit to next week because the bill from march is still open".split()
 
 
-def good_rows(count: int = 40) -> list[dict[str, Any]]:
-    """Rows every shipped check accepts."""
+def good_rows(count=40):
     return [
         {
             "id": f"invisible_ink-00ff-{i:06d}",

@@ -4,14 +4,7 @@ import json
 
 import pytest
 
-from privsyn.data.profile import (
-    MOST_CHARS,
-    MOST_FIELDS,
-    MOST_VALUES,
-    fields,
-    objects,
-    printable,
-)
+from privsyn.data.profile import MOST_CHARS, MOST_FIELDS, MOST_VALUES, fields, objects, printable
 
 
 def test_values_are_counted_and_numbers_put_into_ranges():

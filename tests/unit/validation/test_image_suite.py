@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,13 @@ import pytest
 from PIL import Image
 
 from privsyn.data.images import decode_png, encode
-from privsyn.data.profile import (
-    COLUMNS,
-    ImageProfile,
-    profile_images,
-    read_image_rows,
-    sample_sheet,
-)
+from privsyn.data.profile import COLUMNS, profile_images, read_image_rows, sample_sheet
 from privsyn.data.settings import ImageConfig
 from privsyn.layout import IMAGE_ROWS
 from privsyn.modalities.images import Images
 from privsyn.report.outward import outward
 from privsyn.validation.settings import ValidationConfig
-from privsyn.validation.suite import ValidationResult, validate_file
+from privsyn.validation.suite import validate_file
 from tests.unit.report.release_folder import seal_folder, write_rows
 
 LABELS = ("cat", "dog")
@@ -36,7 +30,7 @@ COUNT = 40
 Rows = list[dict[str, Any]]
 
 
-def picture(number: int) -> bytes:
+def picture(number):
     return encode(np.random.default_rng(number).integers(0, 256, (8, 8), np.uint8))
 
 
@@ -48,7 +42,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def good_rows(folder: Path) -> Rows:
+def good_rows(folder):
     return [
         {
             "id": f"tiny-00ff-{number:06d}",
@@ -60,71 +54,70 @@ def good_rows(folder: Path) -> Rows:
     ]
 
 
-def write(folder: Path, rows: Iterable[Any]) -> Path:
+def write(folder, rows):
     path = folder / "synthetic.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def put(folder: Path, row: dict[str, Any], content: bytes) -> None:
-    """Another image in place of a row's, its digest adjusted."""
+def put(folder, row, content):
     (folder / row["file"]).write_bytes(content)
     row["sha256"] = hashlib.sha256(content).hexdigest()
 
 
-def check(folder: Path, rows: Iterable[Any], **settings: Any) -> ValidationResult:
+def check(folder, rows, **settings):
     cfg = ValidationConfig(**settings)
     return validate_file(write(folder, rows), cfg, LABELS, (COUNT, COUNT), modality=Images(FORM))
 
 
-def failed(result: ValidationResult) -> set[str]:
+def failed(result):
     return {item.title.split(",")[0].split(":")[0] for item in result.failures}
 
 
-def resized(folder: Path, rows: Rows) -> None:
+def resized(folder, rows):
     put(folder, rows[3], encode(np.random.default_rng(1).integers(0, 256, (8, 9), np.uint8)))
 
 
-def colored(folder: Path, rows: Rows) -> None:
+def colored(folder, rows):
     put(folder, rows[3], encode(np.random.default_rng(1).integers(0, 256, (8, 8, 3), np.uint8)))
 
 
-def torn(folder: Path, rows: Rows) -> None:
+def torn(folder, rows):
     put(folder, rows[3], picture(3)[:60])
 
 
-def changed(folder: Path, rows: Rows) -> None:
+def changed(folder, rows):
     (folder / rows[3]["file"]).write_bytes(picture(99))
 
 
-def gone(folder: Path, rows: Rows) -> None:
+def gone(folder, rows):
     (folder / rows[3]["file"]).unlink()
 
 
-def outside(folder: Path, rows: Rows) -> None:
+def outside(folder, rows):
     rows[3]["file"] = "../images/000003.png"
 
 
-def single_shades(folder: Path, rows: Rows) -> None:
+def single_shades(folder, rows):
     for number in range(5):
         put(folder, rows[number], encode(np.full((8, 8), number, np.uint8)))
 
 
-def repeats(folder: Path, rows: Rows) -> None:
+def repeats(folder, rows):
     for number in range(5):
         put(folder, rows[number], picture(39))
 
 
-def named_twice(folder: Path, rows: Rows) -> None:
+def named_twice(folder, rows):
     rows[3] |= {"file": rows[4]["file"], "sha256": rows[4]["sha256"]}
 
 
-def one_label(folder: Path, rows: Rows) -> None:
+def one_label(folder, rows):
     for row in rows:
         row["label"] = "cat"
 
 
-def other_label(folder: Path, rows: Rows) -> None:
+def other_label(folder, rows):
     rows[3]["label"] = "cow"
 
 
@@ -179,7 +172,7 @@ def test_equal_pixels_are_one_image_however_compressed(folder):
     assert one.pixels_sha256 == two.pixels_sha256
 
 
-def profile_of(folder: Path, rows: Rows, labels: tuple[str, ...] = LABELS) -> ImageProfile:
+def profile_of(folder, rows, labels=LABELS):
     return profile_images(read_image_rows(write(folder, rows)), labels)
 
 
@@ -214,7 +207,7 @@ def test_without_labels_or_images_the_sheet_is_shorter_or_none(folder):
     assert sample_sheet(folder, profile_of(folder, [], ())) is None
 
 
-def page_of(folder: Path, rows: Rows) -> str:
+def page_of(folder, rows):
     write_rows(folder, rows)
     seal_folder(folder, len(rows), LABELS, media=IMAGE_ROWS)
     return outward(folder).to_html()

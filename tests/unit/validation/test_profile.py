@@ -8,7 +8,7 @@ from privsyn.data.profile import BINS, Profile, Row, profile, read_rows
 from tests.unit.validation.synthetic_files import good_rows
 
 
-def rows_of(lengths: list[int]) -> list[Row]:
+def rows_of(lengths):
     return [Row(str(i), "w " * n, None, True, False) for i, n in enumerate(lengths)]
 
 

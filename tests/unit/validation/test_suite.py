@@ -4,7 +4,6 @@ import json
 import pickle
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +28,7 @@ def gx():
     return great_expectations
 
 
-def own(tmp_path: Path, expectations: Any, **more: Any) -> ValidationConfig:
+def own(tmp_path, expectations, **more):
     (tmp_path / "own.json").write_text(
         json.dumps({"name": "own", "expectations": expectations, **more})
     )
