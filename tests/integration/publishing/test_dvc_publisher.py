@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import contextmanager
 
 import pytest
@@ -17,7 +16,7 @@ from privsyn.data.artifacts import atomic_file
 from privsyn.errors import ConfigError, DataError, PublishError, VerificationError
 from privsyn.publishing import PROJECT_FILES, DvcPublisher, folder_md5
 from tests import preloaded
-from tests.integration.publishing.dvc_project import METHOD, REPOSITORY, Project, read
+from tests.integration.publishing.dvc_project import METHOD, REPOSITORY, read
 
 STAGES = tuple(f"{name}@{METHOD}" for name in ("plan", "generate", "validate", "evaluate"))
 
