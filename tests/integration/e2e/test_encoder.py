@@ -112,22 +112,6 @@ def test_distances_are_left_out_where_the_voter_would_measure(make_project, tmp_
     assert all("evaluate.image_encoder=builtin" in note for note in notes)
 
 
-@pytest.mark.parametrize("held_out", [0, 24])
-def test_an_encoder_that_does_not_load_is_said_whether_an_image_is_held_out_or_not(
-    make_project, tmp_path, monkeypatch, held_out
-):
-    ctx = make_project().context(*DIGITS, "evaluate.image_encoder=builtin")
-    planned = plan(ctx, "private_evolution", open_account=True).model_copy(update={"models": {}})
-
-    def damaged(*_):
-        raise ModelError("damaged.")
-
-    monkeypatch.setattr("privsyn.stages.measure.load_image_encoder", damaged)
-    artifact, real = write_release(tmp_path)
-    with pytest.raises(ModelError, match="damaged"):
-        beside(ctx, planned, artifact, real[:held_out], None, Failures())
-
-
 def test_an_encoder_that_took_part_does_not_judge_the_texts(make_project):
     project = make_project(methods=METHODS)
     ctx = project.context("evaluate.encoder=builtin")

@@ -20,7 +20,7 @@ from privsyn.report import verification
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate
-from privsyn.stages.partition import partition, source_changed
+from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, record, restore
 from privsyn.stages.reserve import reserve, settle
@@ -217,14 +217,6 @@ def test_a_suite_of_texts_is_refused_before_anything_is_charged(project):
     with pytest.raises(ConfigError, match="does not fit"):
         reserve(ctx, planned)
     assert ctx.ledger.releases.find(planned.id) is None
-
-
-def test_the_owner_is_told_when_an_image_changed_under_its_version(project):
-    ctx = project.context()
-    planned, _ = release(ctx)
-    assert not source_changed(ctx, planned)
-    (project.root / "private" / "1" / "scan1.png").write_bytes(encode(private_image(77)) + b" ")
-    assert source_changed(project.context(), planned)
 
 
 def test_evaluation_is_internal_and_names_the_embedder(tmp_path):

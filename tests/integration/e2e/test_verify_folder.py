@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 
-from privsyn.data.artifacts import sha256_file
 from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import VerificationError
 from privsyn.ledger.chain import VALIDATED
@@ -74,12 +73,6 @@ def test_reports_that_the_ledger_noted_are_missed(made, copy):
     assert not verification.covers_reports(copy, ledger)
 
 
-@pytest.mark.parametrize("name", REPORTS)
-def test_one_report_that_the_ledger_noted_is_missed(made, copy, name):
-    without_reports(copy, [name])
-    assert "validation reports" in failures(copy, made[0].context().ledger)
-
-
 def test_without_a_note_missing_reports_are_named_as_not_checked(made, copy, monkeypatch):
     ledger = made[0].context().ledger
     rows = [row for row in ledger.history(made[1].id) if row.change != VALIDATED]
@@ -93,7 +86,7 @@ def test_without_a_note_missing_reports_are_named_as_not_checked(made, copy, mon
 
 
 @pytest.mark.parametrize("name", COVERED)
-@pytest.mark.parametrize("how", ["changed", "link", "fifo", "folder"])
+@pytest.mark.parametrize("how", ["changed", "gone", "empty", "link", "fifo", "folder"])
 def test_whatever_is_done_to_a_file_is_seen(made, copy, name, how):
     file = copy / name
     kept = copy.parent / "kept"
@@ -102,36 +95,16 @@ def test_whatever_is_done_to_a_file_is_seen(made, copy, name, how):
         file.write_bytes(kept.read_bytes().replace(b"a", b"b", 1) + b" ")
     else:
         file.unlink()
-        if how == "link":
-            file.symlink_to(kept)
-        elif how == "fifo":
-            os.mkfifo(file)
+        make = {"empty": file.touch, "fifo": lambda: os.mkfifo(file), "folder": file.mkdir,
+                "link": lambda: file.symlink_to(kept), "gone": lambda: None}  # fmt: skip
+        make[how]()
+    for ledger in (made[0].context().ledger, None):
+        try:
+            found = failures(copy, ledger)
+        except VerificationError:
+            assert name == "certificate.json"
         else:
-            file.mkdir()
-    try:
-        found = failures(copy, made[0].context().ledger)
-    except VerificationError:
-        assert name == "certificate.json"
-    else:
-        assert found
-
-
-@pytest.mark.parametrize("name", REPORTS)
-@pytest.mark.parametrize("how", ["a word", "a space", "gone", "empty", "link"])
-def test_without_a_ledger_a_changed_report_is_seen(copy, name, how):
-    file = copy / name
-    kept = file.read_bytes()
-    file.unlink()
-    if how == "a word":
-        file.write_bytes(kept.replace(b"e", b"E", 1))
-    elif how == "a space":
-        file.write_bytes(kept + b" ")
-    elif how == "empty":
-        file.write_bytes(b"")
-    elif how == "link":
-        (copy.parent / name).write_bytes(kept)
-        file.symlink_to(copy.parent / name)
-    assert "report" in failures(copy, None)
+            assert "report" in found if name in REPORTS and ledger is None else found
 
 
 def sealed_again(folder, **changes):
@@ -183,13 +156,6 @@ def test_a_page_in_other_words_is_covered_by_its_digest_and_not_made_again(copy,
     assert list(failures(copy, None)) == ["report"]
 
 
-def test_the_command_refuses_a_changed_page_without_a_ledger(copy, cli):
-    (copy / "report.html").write_bytes((copy / "report.html").read_bytes().replace(b"10", b"1", 1))
-    code, shown = cli("verify", str(copy), "--params", "none.yaml")
-    assert code == 4
-    assert "report.html" in shown
-
-
 @pytest.mark.parametrize(
     "name", ["evil.sh", ".hidden", "images", "exhibits", "model", "x\ny", "synthetic.jsonl.bak"]
 )
@@ -210,48 +176,15 @@ def test_what_is_not_of_the_release_is_refused(made, copy, name, how):
             assert "\n" not in check.detail
 
 
-def test_a_link_among_the_named_files_is_no_file_of_a_release(tmp_path):
-    """It holds the same bytes, and may hold others tomorrow."""
-    folder = tmp_path / "exhibits"
-    folder.mkdir()
-    (folder / "a.png").write_bytes(b"a")
-    named = [("exhibits/a.png", sha256_file(folder / "a.png"))]
-    assert verification._files("exhibits", folder, named).passed
-    (folder / "a.png").rename(tmp_path / "elsewhere.png")
-    (folder / "a.png").symlink_to(tmp_path / "elsewhere.png")
-    assert not verification._files("exhibits", folder, named).passed
-
-
-def test_derived_numbers_of_another_mechanism_are_seen(made, copy):
-    """Without a ledger, too: they are recomputed."""
-    file = copy / "certificate.json"
-    sealed = json.loads(file.read_text())
-    name, value = next(iter(sealed["plan"]["derived"].items()))
-    sealed["plan"]["derived"][name] = value * 2
-    sealed.pop("seal")
-    sealed["seal"] = certificate.seal_of(sealed)
-    file.write_bytes(certificate.canonical(sealed))
-    assert "event" in failures(copy, None)
-
-
-def test_the_last_digit_of_a_derived_number_is_the_processor_s(made, copy):
-    """A release verifies on another machine than the one that planned it."""
-    file = copy / "certificate.json"
-    sealed = json.loads(file.read_text())
-    derived = sealed["plan"]["derived"]
-    derived |= {name: math.nextafter(value, math.inf) for name, value in derived.items()}
-    sealed.pop("seal")
-    sealed["seal"] = certificate.seal_of(sealed)
-    file.write_bytes(certificate.canonical(sealed))
-    assert "event" not in failures(copy, None)
-
-
-def test_a_page_of_another_release_or_time_is_seen(made, copy):
-    project, _, folder = made
-    (copy / "report.html").write_bytes((folder / "report.html").read_bytes() + b"<!-- -->")
-    assert list(failures(copy, project.context().ledger)) == ["report", "validation reports"]
-    with pytest.raises(VerificationError, match=r"changed since validation: report\.html"):
-        verification.raise_on_failure(copy, verification.verify(copy, project.context().ledger))
+def test_derived_numbers_of_another_mechanism_are_seen(copy):
+    """They are recomputed; the last digit of one is the processor's."""
+    for change, seen in ((lambda value: math.nextafter(value, math.inf), False),
+                         (lambda value: value * 2, True)):  # fmt: skip
+        _, sealed = certificate.read(copy)
+        derived = sealed["plan"]["derived"]
+        derived |= {name: change(value) for name, value in derived.items()}
+        reseal(copy, sealed)
+        assert ("event" in failures(copy, None)) is seen
 
 
 def test_validating_again_notes_only_what_changed(made):
@@ -314,10 +247,7 @@ def test_without_a_ledger_a_release_is_consistent_and_no_more(made, copy, cli):
     code, shown = cli(*arguments)
     assert code == 6
     assert "no ledger here confirms who made it" in shown
-    code, shown = cli(*arguments, "--json")
-    assert code == 6
-    code, shown = cli("verify", "--help")
-    assert "6: not authenticated (--require-ledger: no ledger confirms it" in shown
+    assert cli(*arguments, "--json")[0] == 6
 
 
 def test_with_its_ledger_it_is_authentic_and_a_forged_one_is_not(made, copy, cli):
