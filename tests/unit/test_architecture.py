@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
-import re
 import sys
 from pathlib import Path
 
@@ -239,84 +237,6 @@ def is_documented(node):
     return isinstance(node, kinds)
 
 
-# --- the walks of docs/architecture.md ------------------------------------------------------------
-
-PAGE = (ROOT / "docs/architecture.md").read_text()
-STEP = re.compile(r"(?m)^\| (\d+) \| `([^`]+)` \| ([^|]+) \| [^|]+ \|$")
-
-
-def walks():
-    """Where each step of a walk is, and how it is reached, by the walk's title."""
-    found = {}
-    for part in PAGE.split("\n## ")[1:]:
-        title, _, body = part.partition("\n")
-        if title.startswith("Walk: "):
-            steps = STEP.findall(body)
-            assert [number for number, *_ in steps] == [str(i + 1) for i in range(len(steps))]
-            found[title.removeprefix("Walk: ")] = [(where, how) for _, where, how in steps]
-    return found
-
-
-WALKS = walks()
-OUTSIDE = ("by file", "by Airflow", "in a process", "by command", "by XCom")
-"""Ways to a step of which no call in the code tells."""
-
-
-@functools.cache
-def node_of(where):
-    """A module, class or function, by its file and name."""
-    path, _, name = where.partition(":")
-    top = ROOT if path.startswith("dags/") else ROOT / "privsyn"
-    node: ast.AST = ast.parse((top / path).read_text())
-    for part in filter(None, name.split(".")):
-        node = next(
-            child
-            for child in getattr(node, "body", [])
-            if isinstance(child, ast.ClassDef | ast.FunctionDef) and child.name == part
-        )
-    return node
-
-
-def is_reached(steps, number):
-    """Whether a step uses an earlier one by name, or is used by it or by the code named with it."""
-    where, how = steps[number]
-    kind, _, other = how.rstrip("`").partition(" `")
-    used = names_in(node_of(where))
-    if kind in OUTSIDE:
-        return True
-    places = [place for place, _ in steps[:number]] + [other] * (":" in other)
-    named = {place: re.split("[:.]", place)[-1] for place in (where, *places)}
-    return any(named[where] in names_in(node_of(place)) or named[place] in used for place in places)
-
-
 def names_in(node):
     names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
     return names | {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
-
-
-def test_there_are_four_walks():
-    assert list(WALKS) == [
-        "from a DAG file to the first private draw",
-        "a private record",
-        "a setting",
-        "a privacy event",
-    ]
-    assert all(len(steps) > 15 for steps in WALKS.values())
-
-
-@pytest.mark.parametrize("walk", WALKS)
-def test_the_code_goes_the_way_of_a_walk(walk):
-    steps = WALKS[walk]
-    assert steps[0][1] == "start"
-    lost = [steps[number] for number in range(1, len(steps)) if not is_reached(steps, number)]
-    assert lost == []
-    strange = [*steps, ("data/words.py:worth", "called")]
-    assert not is_reached(strange, len(steps))
-
-
-def test_the_first_draw_is_near():
-    steps = WALKS["from a DAG file to the first private draw"]
-    files = {where.partition(":")[0] for where, _ in steps}
-    assert f"{len(steps)} steps in {len(files)} files" in PAGE
-    assert len(steps) <= 18
-    assert len(files) <= 11

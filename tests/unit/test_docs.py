@@ -119,18 +119,6 @@ def test_files_and_names_of_code_exist():
     assert not dead, "\n".join(dead)
 
 
-def test_a_dead_name_is_found():
-    text = (
-        "`dp/events.py:Composed`, `x <id> tests/unit/test_docs.py`, `a/<name>.py`\n```\nb.py\n```\n"
-    )
-    assert said_of_code(text) == ["dp/events.py:Composed", "tests/unit/test_docs.py"]
-    assert wrong("dp/events.py:Composed") is wrong("release/plan.py:Plan.id") is None
-    assert wrong("../modalities/text.py", "privsyn/methods") is None
-    assert wrong("dp/events.py:Sequence") == wrong("release/plan.py:Plan.no") == "no such name"
-    assert wrong("privsyn/release.py") == wrong("dags/none.py:DAG") == "no such file"
-    assert "privsyn/methods/dp_lora/method.py" in (wrong("method.py:DPLora") or "")
-
-
 @pytest.mark.parametrize("note", NOTES, ids=lambda file: file.parent.name)
 def test_the_tags_of_a_note_stand_at_lines_of_code(note):
     code = "".join(file.read_text() for file in (ROOT / "privsyn").rglob("*.py"))

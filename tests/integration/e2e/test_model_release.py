@@ -10,7 +10,7 @@ import pytest
 
 from privsyn import layout
 from privsyn.data.artifacts import sha256_file, write_json_atomic
-from privsyn.errors import DataError, TrackingUnavailable, VerificationError
+from privsyn.errors import DataError, TrackingUnavailable
 from privsyn.methods.base import Backends
 from privsyn.publishing import DvcPublisher
 from privsyn.release import certificate
@@ -101,19 +101,6 @@ def test_what_a_killed_run_was_writing_stays_behind(make_project):
     assert failures(folder, ctx.ledger) == {}
     assert settle(ctx, planned) == "COMMITTED"
     assert not (ctx.workspace.scratch(planned.id) / MODEL).exists()
-
-
-def test_a_release_without_a_model_says_nothing_of_one(make_project):
-    ctx = make_project().context()
-    _, folder = release(ctx, {})
-    assert "model" not in certificate.read(folder)[1]
-    assert "model is unchanged" not in {c.name for c in verification.verify(folder, None)}
-    (folder / "model").mkdir()
-    assert failures(folder) == {"model is unchanged": "1 not of the release: model"}
-    (folder / "model" / "adapter.bin").write_bytes(b"x")
-    assert failures(folder) == {"model is unchanged": "1 not of the release: adapter.bin"}
-    with pytest.raises(VerificationError, match="model is unchanged"):
-        verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))
 
 
 def test_a_student_names_its_files_and_its_parent(finished):

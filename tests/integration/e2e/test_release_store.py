@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from privsyn import layout
-from privsyn.api.project import Project as ApiProject
 from privsyn.data.artifacts import sha256_file
 from privsyn.errors import (
     AccountMismatch,
@@ -125,12 +124,6 @@ def test_an_auditor_with_the_store_alone_verifies(homes):
     assert checks["artifact is unchanged"] is True
     assert checks["guarantee"] is True
     assert sorted(path.name for path in empty.iterdir()) == ["releases"]
-
-
-def test_python_lists_and_opens_what_another_machine_made(homes):
-    validate(homes.home("second").context(), homes.planned)
-    project = ApiProject(homes.home("fourth").root)
-    assert [release.name for release in project.releases()] == [homes.planned.id]
 
 
 def test_only_what_passed_is_among_the_releases(homes):

@@ -8,11 +8,9 @@ import pytest
 import torch
 import yaml
 
-from privsyn.config import parse_config
 from privsyn.data.artifacts import sha256_file
 from privsyn.errors import ConfigError, ModelError
 from privsyn.files import digest
-from privsyn.methods.registry import load_method
 from privsyn.methods.shared.distill import DistillConfig
 from privsyn.models.loading import load_language_model
 from privsyn.models.model_identity import describe
@@ -20,7 +18,7 @@ from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.training import causal_lm as student
-from privsyn.students.train import pace, train_student
+from privsyn.students.train import train_student
 
 ONE = PerformanceConfig(device="cpu", threads=1)
 TEXTS = [(None, "my bill is late"), (None, "please help with my visit")] * 8
@@ -125,16 +123,6 @@ def test_how_texts_share_passes_does_not_matter(tiny, tmp_path, monkeypatch):
         assert apart < 1e-2, name
 
 
-def test_the_learning_rate_rises_and_falls():
-    rates = [pace(step, 100, 0.1) for step in range(100)]
-    assert rates[:11] == sorted(rates[:11])
-    assert rates[10] == 1.0
-    assert rates[10:] == sorted(rates[10:], reverse=True)
-    assert 0 < rates[0] < 0.1
-    assert 0 < rates[-1] < 0.001
-    assert pace(0, 1, 0.0) == 1.0
-
-
 def test_what_cannot_be_trained_is_refused(tiny, tmp_path, monkeypatch):
     def attempt(match, error=ConfigError, texts=TEXTS, **how):
         with pytest.raises(error, match=match):
@@ -159,20 +147,3 @@ account: {name: letters, adjacency: replace_null, epsilon: 8.0, delta: 1.0e-6}
 privacy: {epsilon: 4.0, delta: 1.0e-6}
 methods: {distill: {student: 11.2M}}
 """)
-
-
-def test_the_config_takes_a_student_beside_the_methods():
-    read = parse_config(PARAMS, ["methods.distill.epochs=2"]).method("distill")
-    assert read == DistillConfig(student="11.2M", epochs=2)
-    assert parse_config(PARAMS | {"methods": {}}).method("distill") == DistillConfig()
-    with pytest.raises(ConfigError, match=r"methods\.distill\.epoch is not .* Did you mean epochs"):
-        parse_config(PARAMS, ["methods.distill.epoch=2"])
-    with pytest.raises(ConfigError, match=r"methods\.distill\.student="):
-        parse_config(PARAMS, ["methods.distill.student=5M"])
-    with pytest.raises(ConfigError, match="Did you mean distill"):
-        parse_config(PARAMS | {"methods": {"distil": {}}})
-
-
-def test_a_student_is_no_method():
-    with pytest.raises(ConfigError, match="privsyn distill RELEASE"):
-        load_method("distill")

@@ -43,20 +43,6 @@ def test_a_unit_column_allows_removal():
     assert changed.dataset.name == "My-notes"
 
 
-def test_what_the_sample_is_said_to_be_is_said_of_no_other_data(tmp_path):
-    params = tmp_path / "params.yaml"
-    said = "label_descriptions: {Billing: money}"
-    params.write_text(PARAMS.read_text().replace("label_descriptions: {}", said))
-    assert load_config(params).dataset.label_descriptions
-
-    for settings in (
-        demo.own_data({"DATA": "tickets.jsonl"}),
-        demo.sample_asked({"IMAGES": "yes"}),
-    ):
-        dataset = load_config(params, settings).dataset
-        assert (dataset.document, dataset.label_descriptions) == (None, {})
-
-
 def test_the_sample_with_columns_is_written_as_its_settings_declare_it(tmp_path):
     changed = load_config(PARAMS, demo.sample_asked({"WITH_COLUMNS": "yes", "IMAGES": ""}))
     assert changed.account.name == changed.dataset.name != load_config(PARAMS).dataset.name

@@ -105,17 +105,6 @@ def test_the_longest_row_is_as_long_as_any():
     assert len(rows.longest) == max(len(rows.words(row)) for row in every)
 
 
-def test_noise_alone_spreads_rows_over_cells():
-    """A label without records: nothing fails, nothing is drawn that is not declared."""
-    drawn = marginals(epsilon=0.1)
-    noisy = np.rint(_rng().normal(scale=drawn.noise.sigma, size=drawn.ends[-1])).astype(np.int64)
-    rows = rows_of(drawn, noisy, {"a": 1000, "b": 3})
-    shares = shares_of(rows["a"], 0)
-    assert shares.max() < 0.7
-    assert np.count_nonzero(shares) >= 4
-    assert not np.array_equal(rows["a"], sorted(rows["a"])), "in random order"
-
-
 @pytest.mark.parametrize("total", [0.5, 7.0, 100.0])
 def test_the_nearest_counts_have_the_sum_and_no_negative_number(total):
     counts = nearest(np.array([5.0, -3.0, 1.0, 0.0]), total)

@@ -111,16 +111,6 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path):
     assert str(target) in str(caught.value)
 
 
-def test_an_error_about_another_file_keeps_its_own_name(tmp_path):
-    def read_another():
-        with atomic_file(tmp_path / "a") as stream:
-            stream.write((tmp_path / "source").read_bytes())
-
-    with pytest.raises(FileNotFoundError, match="source"):
-        read_another()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_private_folder_is_for_its_owner_only(tmp_path):
     path = tmp_path / "a" / "b"
     private_folder(path)

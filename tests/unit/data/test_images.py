@@ -215,10 +215,3 @@ def test_contact_sheet_shows_every_image_enlarged():
     assert (sheet[:2] == 255).all()
     assert (sheet[86:88] == 255).all()
     assert (sheet[88:, 174:] == 255).all()
-
-
-def test_contact_sheet_of_large_and_of_mixed_images():
-    sheet = decode_png(contact_sheet([np.zeros((512, 256, 3), np.uint8)], 4))
-    assert sheet.shape == (132, 68, 3)
-    mixed = contact_sheet([np.zeros((28, 28), np.uint8), np.zeros((64, 64, 3), np.uint8)], 2)
-    assert decode_png(mixed).shape == (88, 174, 3)

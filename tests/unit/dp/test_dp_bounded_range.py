@@ -56,23 +56,6 @@ def strategy_delta(epsilon, eta, count, choices):
     return float(value[0])
 
 
-@pytest.mark.parametrize(
-    ("count", "certified", "most"),
-    [
-        (48, 10, 9.295),
-        (48, 3, 2.787),
-        (48, 1, 0.9260),
-        (16, 10, 9.005),
-        (16, 3, 2.744),
-        (16, 1, 0.9167),
-        (300, 10, 9.395),
-    ],
-)
-def test_what_zcdp_gives_away(count, certified, most):
-    found = epsilon_at(BoundedRange(by_rho(certified, count), count), DELTA)
-    assert 0.9 * certified < found <= most
-
-
 def test_private_prediction_of_the_paper():
     """r=100, c=10, s=255, tau=2, sigma=.2: 2.0963 by zCDP."""
     rounds = Rounds((Pure(2 / (255 * 0.2)), BoundedRange(2 * 10 / (255 * 2))), 100)
@@ -177,33 +160,6 @@ def test_more_costs_more_and_never_more_than_the_parts(eta, count, pure, delta):
     assert less <= conversions.zcdp_epsilon(count * eta**2 / 8, delta) * (1 + 1e-9)
     mixed = epsilon_at(Composed((Pure(pure), event)), delta)
     assert less * (1 - 2e-3) <= mixed <= (less + pure) * (1 + 1e-3)  # chords of the grid
-
-
-def test_many_draws_approach_the_gaussian_of_the_same_rho():
-    """In the limit a draw is Gaussian of mu = eta / 2; at 300 draws within a percent."""
-    eta = by_rho(1.0, 300)
-    limit = conversions.gaussian_epsilon(math.sqrt(300) * eta / 2, DELTA)
-    assert limit * 0.995 < epsilon_at(BoundedRange(eta, 300), DELTA) < limit * 1.01
-
-
-def test_a_recursion_that_fixes_t_beforehand_is_beaten():
-    """The broken variant: one t for every draw, as for draws chosen in advance."""
-    eta, count, epsilon = 0.5065, 48, 9.27
-
-    def fixed(t):
-        p = math.expm1(t - eta) / math.expm1(-eta)
-        return sum(
-            math.comb(count, k)
-            * p ** (count - k)
-            * (1 - p) ** k
-            * max(0.0, -math.expm1(min(0.0, epsilon - count * t + k * eta)))
-            for k in range(count + 1)
-        )
-
-    broken = max(fixed(t) for t in np.linspace(0, eta, 2001).tolist())
-    adaptive = strategy_delta(epsilon, eta, count, 40)
-    assert broken < DELTA < adaptive  # the broken price claims 9.27, and an adversary exceeds it
-    assert epsilon_at(BoundedRange(eta, count), DELTA) > epsilon
 
 
 def test_the_order_of_a_mixture_is_that_of_the_event():

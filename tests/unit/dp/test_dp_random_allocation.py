@@ -19,9 +19,8 @@ from privsyn.dp.accountant import (
     fixed_epsilon,
     profile,
 )
-from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.bounded_range import Draw
-from privsyn.dp.calibration import calibrate_range
 from privsyn.dp.event_tree import Allocation, PureSteps
 from privsyn.dp.events import (
     ZCDP,
@@ -176,20 +175,6 @@ def test_noise_beside_the_places_is_covered():
                 assert allocation_epsilon(event, float(delta)) >= epsilon - 1e-12
 
 
-def test_one_allocation_in_many_releases_is_not_what_is_charged():
-    """The broken build: the unit lies in the same place of all releases, and each claims a draw."""
-    eta, places, releases, failure = 1.0, 4, 16, 1e-6
-    up, down = draws(eta, (eta / 2,))
-    with_unit, without = (
-        binom.pmf(np.arange(releases + 1), releases, law[0]) for law in (up, down)
-    )
-    reused = deltas(*allocated(with_unit, without, places), EPSILONS)
-    one = RandomAllocation(BoundedRange(eta, 1), places)
-    charged = math.sqrt(releases * covering_mu_squared(one, failure))
-    account = conversions.gaussian_deltas(charged, EPSILONS) + releases * failure
-    assert np.any(reused > 1.5 * account)
-
-
 def test_an_allocation_that_is_told_costs_the_whole_place():
     """The broken build: a page that depends on the place of a unit."""
     (with_unit, without), places = draws(1.5, (0.75, 0.75)), 3
@@ -201,14 +186,6 @@ def test_an_allocation_that_is_told_costs_the_whole_place():
     none = np.concatenate([product([without] * places) / places] * places)
     mu = bounded_range.gaussian_mu((((Draw(1.5),), 2),))
     assert np.any(deltas(marked, none, EPSILONS) > random_allocation.deltas(mu, places, EPSILONS))
-
-
-def test_one_place_too_many_in_the_price_is_beaten():
-    p, q = allocated(*draws(3.0, (1.5,)), 2)
-    mu = bounded_range.gaussian_mu((((Draw(3.0),), 1),))
-    exact = deltas(p, q, EPSILONS)
-    assert np.all(random_allocation.deltas(mu, 2, EPSILONS) >= exact)
-    assert np.any(random_allocation.deltas(mu, 3, EPSILONS) < exact)
 
 
 @pytest.mark.parametrize(("mu", "places"), [(0.3, 2), (0.74, 20), (1.2, 20), (2.3, 7)])
@@ -286,21 +263,6 @@ def test_what_an_account_charges_is_between_one_place_and_none():
     assert less == sorted(less, reverse=True)
     assert less[0] < whole / 2
     assert covering_mu_squared(Gaussian(2.0), 1e-8) == gaussian_mu_squared(Gaussian(2.0))
-
-
-@pytest.mark.parametrize(("epsilon", "least"), [(1.0, 2.8), (3.0, 1.65), (10.0, 1.15)])
-def test_twenty_buckets_buy_a_wider_range(epsilon, least):
-    facts = [
-        PricingFacts(Adjacency("add_remove"), PrivacyUnit("person", 1), ("A", "B"), secret)
-        for secret in (False, True)
-    ]
-    target = Guarantee(epsilon, 1e-6)
-    plain, secret = (
-        calibrate_range(lambda eta, f=fact: f.in_buckets(BoundedRange(eta, 48), 20), target, 48)
-        for fact in facts
-    )
-    assert secret >= least * plain
-    assert epsilon_at(facts[1].in_buckets(BoundedRange(secret, 48), 20), 1e-6) <= epsilon
 
 
 def test_the_places_of_all_labels_are_priced_as_one():

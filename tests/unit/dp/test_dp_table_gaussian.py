@@ -352,21 +352,6 @@ def test_draws_are_gaussian(sigma):
     assert abs(z).max() < 6.5
 
 
-@pytest.mark.parametrize("sigma", [FINE, LARGE])
-def test_the_same_chi_square_catches_broken_tables(sigma):
-    whole = table(sigma)
-    cells = len(whole.edges) - 1
-    even = tuple(i * 2**PRECISION // cells for i in range(cells + 1))
-    equal = dataclasses.replace(
-        whole, edges=even, high=np.array([edge >> LOW for edge in even[1:-1]], np.uint64)
-    )
-    unrejected = dataclasses.replace(whole, steepness=0.0)
-    steeper = dataclasses.replace(whole, steepness=whole.steepness * 2)
-    for broken in (equal, unrejected, steeper):
-        x = sample(broken, DRAWS, np.random.default_rng(1).bytes)
-        assert folded(whole, sigma, x) < 1e-5
-
-
 def test_draws_are_like_opendps():
     """Two samples, both of the operating system's entropy.
 

@@ -257,27 +257,6 @@ def test_a_ledger_of_another_build_is_refused(url, number):
             call()
 
 
-def test_questions_do_not_ask_row_by_row(lite):
-    lite.accounts.open(PURE)
-    asked = []
-    sa.event.listen(
-        lite.database._engine, "before_cursor_execute", lambda *call: asked.append(call[2])
-    )
-    for number in range(20):
-        reserve(lite, f"r{number}", Pure(0.01))
-    counts = []
-    for call in (
-        lite.releases.all,
-        lite.accounts.statements,
-        lite.verify,
-        lambda: lite.accounts.balance("clinic"),
-    ):
-        asked.clear()
-        call()
-        counts.append(len(asked))
-    assert max(counts) <= 6
-
-
 def test_a_clock_ahead_of_the_databases_writes_nothing(postgres_url, monkeypatch):
     """It would let releases leave a period's window early."""
     ledger = Ledger(postgres_url)

@@ -11,10 +11,9 @@ import pytest
 from pydantic import ValidationError
 from scipy.stats import norm
 
-from privsyn.dp import bounded_range, conversions
+from privsyn.dp import conversions
 from privsyn.dp.accountant import composed_epsilon, epsilon_at, fixed_epsilon
 from privsyn.dp.adjacency import Guarantee
-from privsyn.dp.bounded_range import Draw
 from privsyn.dp.calibration import calibrate, calibrate_range, rooms_budget, rooms_epsilon
 from privsyn.dp.event_tree import PureSteps
 from privsyn.dp.events import (
@@ -208,25 +207,6 @@ def test_repeats_keep_to_their_share_of_delta():
         assert held <= 10 < beyond
 
 
-def test_a_mu_taken_from_rho_is_too_small():
-    """The broken variant: 48 draws are not Gaussian DP of mu^2 = 2 rho, only of a little more."""
-    eta, count = 0.2, 48
-    curve = bounded_range.curve((((Draw(eta),), count),), eta * count)
-    rho = count * eta**2 / 8
-    broken, right = math.sqrt(2 * rho), math.sqrt(gaussian_mu_squared(BoundedRange(eta, count)))
-    assert broken < right < 1.02 * broken
-    worst = [
-        delta / conversions.gaussian_delta(broken, curve.first + i * curve.width)
-        for i, delta in enumerate(curve.deltas)
-        if 0 < curve.first + i * curve.width < 6 * broken
-    ]
-    assert max(worst) > 1.03
-    for i in range(0, len(curve.deltas), 20):
-        epsilon = curve.first + i * curve.width
-        if 0 < epsilon < eta * count:
-            assert curve.deltas[i] <= conversions.gaussian_delta(right, epsilon) * (1 + 1e-9)
-
-
 def test_delta_is_shared_and_not_doubled():
     for shares in ((0.6, 0.5, 0.0), (1.0, 1.0, 1.0), (0.0, 0.5, 0.5), (-0.1, 0.5, 0.5)):
         with pytest.raises(ValueError, match=r"renyi|shares"):
@@ -299,17 +279,6 @@ def test_a_share_of_delta_is_set_aside_for_secret_buckets_and_no_more_is_given_o
         Split(renyi=0.5, gaussian=0.4, repeats=0.1, chances=0.01)
     plain, shared = Cap.of(10.0, DELTA, Split()), Cap.of(10.0, DELTA, SECRET)
     assert 0.99 < shared.gaussian_budget / plain.gaussian_budget < 1
-
-
-def test_secret_buckets_weigh_less_where_delta_is_set_aside_for_them():
-    event = allocated(1.0)
-    told, counted = (Cap.of(10.0, DELTA, split).charge(event) for split in (Split(), SECRET))
-    assert told.mu_squared == gaussian_mu_squared(event)  # as for somebody who knows them
-    assert 0.05 < counted.mu_squared < told.mu_squared / 4
-    assert told.loss == counted.loss
-    assert told.chance
-    assert Cap.of(10.0, DELTA, SECRET).charge(Composed((event, Pure(0.1)))).chance
-    assert not Cap.of(10.0, DELTA, SECRET).charge(votes(1.0)).chance
 
 
 def test_the_chances_of_secret_buckets_run_out(monkeypatch):
@@ -412,22 +381,6 @@ def number_that_fits(cap, *mix):
     while cap.admits(held, charges[len(held) % len(charges)]):
         held.append(charges[len(held) % len(charges)])
     return len(held)
-
-
-@pytest.mark.parametrize(
-    ("kinds", "trainings", "responses", "with_rooms", "without"),
-    [
-        (("votes", "trained"), 33, 0, 67, 55),
-        (("votes", "pure"), 0, 7, 15, 11),
-        (("votes", "pure", "trained", "draws"), 5, 5, 21, 17),
-    ],
-)
-def test_rooms_hold_more_of_a_mix(kinds, trainings, responses, with_rooms, without):
-    """Cap 10, releases of epsilon 1. The best composition with hindsight holds 67, 15, 23."""
-    mix = [KINDS[kind](1.0) for kind in kinds]
-    cap = Cap.of(10.0, DELTA, ROOMS, rooms(trainings, responses))
-    assert number_that_fits(cap, *mix) >= with_rooms
-    assert number_that_fits(Cap.of(10.0, DELTA, SECRET), *mix) == without
 
 
 def test_a_full_account_with_rooms_is_within_its_cap():
