@@ -14,6 +14,7 @@ import pytest
 from privsyn import layout
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.evaluation.metrics import metrics_of
+from privsyn.evaluation.report import inside
 from privsyn.release import certificate
 from privsyn.report.document import LEAVES, STAYS, Answer, Block, Document, ReportSection
 from privsyn.report.outward import outward
@@ -347,3 +348,17 @@ def test_settings_of_another_kind_of_records_are_not_shown(made):
     assert "text.max_tokens" not in text
     text = page_of(made(good_rows(), settings=settings | {"modality": "text"})).text
     assert "text.max_tokens 48" in text
+
+
+def test_what_may_be_handed_out_is_the_release_and_not_this_page():
+    short = Block("answers", Answer("May I hand it out?", "Yes: the whole folder."))
+    outward = Document(
+        LEAVES, "k", "t", "s", {}, (ReportSection("short", "In short", LEAVES, (short,)),)
+    )
+    page = inside(outward, (), "With nothing.")
+    (answers,) = (block for section in page.sections for block in section.blocks[:1] if
+                  block.kind == "answers")  # fmt: skip
+    assert [(item.question, item.answer[:3]) for item in answers.items] == [
+        ("May I hand out the release?", "Yes"),
+        ("And this page?", "No:"),
+    ]

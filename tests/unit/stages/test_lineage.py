@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from privsyn.ledger.entries import State
+from privsyn.methods.base import Work
+from privsyn.stages import duration
 from privsyn.stages.base import trace_stage
 
 
@@ -54,3 +56,15 @@ def test_a_stage_whose_work_is_done_leaves_the_run_alone(ctx, seen):
 def test_a_failure_goes_through_the_run(ctx, seen):
     with pytest.raises(ValueError, match="the stage"), trace_stage(ctx, "toy-1", "certify"):
         raise ValueError("the stage")
+
+
+def test_a_trial_is_of_half_as_many_as_a_release_does_together(monkeypatch):
+    now, done = [0.0], []
+
+    def do(number):
+        done.append(number)
+        now[0] += 1 + number / 64
+
+    monkeypatch.setattr(duration.time, "monotonic", lambda: now[0])
+    assert duration._seconds(Work("texts", 100, do)) == 1.5 / 32
+    assert done == [1, 32]
