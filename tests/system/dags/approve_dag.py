@@ -23,9 +23,7 @@ prepare(home, environment, root / "prepare.log")
 from airflow._shared.timezones import timezone  # noqa: E402
 from airflow.api_fastapi.app import init_auth_manager  # noqa: E402
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser  # noqa: E402
-from airflow.api_fastapi.core_api.routes.public.hitl import (  # noqa: E402
-    task_instances_hitl_router,
-)
+from airflow.api_fastapi.core_api.routes.public.hitl import task_instances_hitl_router  # noqa: E402
 from airflow.jobs.job import Job  # noqa: E402
 from airflow.jobs.scheduler_job_runner import SchedulerJobRunner  # noqa: E402
 from airflow.models.hitl import HITLDetail  # noqa: E402
