@@ -29,19 +29,8 @@ LogitScript = Callable[
 """(label, reference or None in a public row, tokens so far) -> one logit per vocabulary entry."""
 
 WORDS = (
-    "<end>",
-    "the",
-    "visit",
-    "was",
-    "late",
-    "and",
-    "my",
-    "bill",
-    "is",
-    "ready",
-    "please",
-    "help",
-)
+    "<end>", "the", "visit", "was", "late", "and", "my", "bill", "is", "ready", "please", "help",
+)  # fmt: skip
 
 
 def hashed_script(vocabulary):

@@ -17,14 +17,9 @@ from privsyn.models.settings import ModelsConfig
 pytestmark = pytest.mark.airflow
 SECRET = "MRN-000001 of Jane Roe"
 FINAL = {
-    "BudgetExceeded",
-    "ConfigError",
-    "AccountMismatch",
-    "ReleaseLost",
-    "ValidationFailed",
-    "VerificationError",
-    "DataError",
-}
+    "BudgetExceeded", "ConfigError", "AccountMismatch", "ReleaseLost", "ValidationFailed",
+    "VerificationError", "DataError",
+}  # fmt: skip
 
 
 def every_error():

@@ -57,14 +57,9 @@ def test_each_release_is_whole_and_verifies(driven, name):
     entry, folder = release_of(driven, name)
     further = {"model"} if driven[name].method == "dp_lora" else {"exhibits"}
     assert {path.name for path in folder.iterdir()} == further | {
-        "synthetic.jsonl",
-        "certificate.json",
-        "validation.json",
-        "report.html",
-        "report.json",
-        "quality.json",
-        "signature.dsse.json",
-    }
+        "synthetic.jsonl", "certificate.json", "validation.json", "report.html", "report.json",
+        "quality.json", "signature.dsse.json",
+    }  # fmt: skip
     checks = verification.verify(folder, ledger(driven, name), public_key(key_of(driven, name)))
     assert [check for check in checks if not check.passed] == []
     assert "signature" in {check.name for check in checks}

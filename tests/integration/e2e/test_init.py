@@ -70,13 +70,9 @@ def test_without_data_it_is_the_project_of_the_invented_messages(init, tmp_path)
     steps = [line.split("  ")[-1].strip() for line in out.splitlines()[-9:-1]]
     # The model is fetched where it is not here yet.
     assert [step for step in steps if not step.startswith(("cd ", "privsyn models"))][-6:] == [
-        "privsyn sample-data",
-        "params.yaml",
-        "privsyn check",
-        "privsyn plan",
-        "privsyn run",
+        "privsyn sample-data", "params.yaml", "privsyn check", "privsyn plan", "privsyn run",
         "privsyn ledger show",
-    ]
+    ]  # fmt: skip
 
 
 def test_flags_say_everything_and_nothing_of_the_records_is_read(init, tickets, tmp_path):

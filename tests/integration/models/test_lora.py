@@ -123,18 +123,11 @@ def apart(found, wanted):
 # --- gradients ------------------------------------------------------------------------------------
 
 KINDS = [
-    ("llama", {}),
-    ("gpt2", {}),
-    ("gpt2", {"target_modules": ("all-linear",)}),
-    ("sliding", {}),
-    ("softcapped", {}),
-    ("falcon", {}),
-    ("hybrid", {"target_modules": ("q_proj", "in_proj", "w2")}),
-    ("llama", {"student": (64, 96, 2)}),
-    ("llama", {"student": "bert"}),
-    ("llama", {"student": "gpt2"}),
-    ("gpt2", {"student": "llama"}),
-]
+    ("llama", {}), ("gpt2", {}), ("gpt2", {"target_modules": ("all-linear",)}), ("sliding", {}),
+    ("softcapped", {}), ("falcon", {}), ("hybrid", {"target_modules": ("q_proj", "in_proj", "w2")}),
+    ("llama", {"student": (64, 96, 2)}), ("llama", {"student": "bert"}),
+    ("llama", {"student": "gpt2"}), ("gpt2", {"student": "llama"}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "changes"), KINDS, ids=str)

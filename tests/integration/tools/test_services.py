@@ -117,31 +117,6 @@ time.sleep(120)
 """
 
 
-def part(name, port, code=LISTENING, healthy=None):
-    def answers():
-        with closing(socket.socket()) as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
-
-    return Part(name, [sys.executable, "-c", code, str(port)], healthy or answers, port)
-
-
-def test_what_is_missing_is_started_and_what_runs_is_left_alone(root):
-    home, running = root / ".airflow", Running("token-of-up", {})
-    parts = [part("one", free_port()), part("two", free_port())]
-    token = {TOKEN: running.token}
-    assert keep_up(home, running, parts, token) == ["one", "two"]
-    assert keep_up(home, running, parts, token) == []
-    before = dict(running.parts)
-    gone = psutil.Process(running.parts["two"])
-    gone.kill()
-    gone.wait()
-    assert keep_up(home, running, parts, token) == ["two"]
-    assert running.parts["one"] == before["one"]
-    assert running.parts["two"] != before["two"]
-    assert Running.load(home) == running
-    assert down(root) == 2
-
-
 def test_the_lineage_server_lets_nobody_in_without_the_password(root):
     """The real one, under the tracker of a task."""
     from tools.local.environment import mlflow_environment
@@ -180,25 +155,3 @@ def test_the_lineage_server_lets_nobody_in_without_the_password(root):
 
 def _alive(pid):
     return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
-def test_airflows_database_has_its_name_only_once_it_is_whole(root, monkeypatch):
-    """A kill or a full disk in `airflow db migrate` leaves a file that the next start replaces."""
-    from tools.local import environment
-
-    home, ends = root / "home", iter([-9, 0])
-
-    def airflow(command, *, env, **_):
-        code = next(ends)
-        with open(env[environment.DATABASE].removeprefix("sqlite:///"), "ab") as file:
-            file.write(b"half" if code else b"whole")
-        return SimpleNamespace(returncode=code)
-
-    variables = environment.airflow_environment(root, home)
-    monkeypatch.setattr(environment.subprocess, "run", airflow)
-    with pytest.raises(RuntimeError, match="airflow db migrate"):
-        environment.prepare(home, variables, root / "log")
-    assert not (home / "airflow.db").exists()
-    environment.prepare(home, variables, root / "log")
-    assert (home / "airflow.db").read_bytes() == b"whole"
-    assert not list(home.glob("airflow.db.*"))

@@ -84,17 +84,13 @@ def waiting_now():
         )
         return [
             {
-                "ti": detail.ti_id,
-                "dag": detail.task_instance.dag_id,
-                "run": detail.task_instance.run_id,
-                "task": detail.task_instance.task_id,
-                "subject": detail.subject,
-                "body": detail.body,
-                "options": detail.options,
+                "ti": detail.ti_id, "dag": detail.task_instance.dag_id,
+                "run": detail.task_instance.run_id, "task": detail.task_instance.task_id,
+                "subject": detail.subject, "body": detail.body, "options": detail.options,
                 "defaults": detail.defaults,
             }
             for detail in session.scalars(query)
-        ]
+        ]  # fmt: skip
 
 
 def people(answers, asked, done):

@@ -11,31 +11,13 @@ from privsyn.airflow.failures import KILLS
 
 pytestmark = pytest.mark.airflow
 HEAVY = (
-    "torch",
-    "transformers",
-    "mlflow",
-    "great_expectations",
-    "sklearn",
-    "pandas",
-    "pyarrow",
-    "opendp",
-    "scipy",
-    "matplotlib",
-    "faiss",
-    "PIL",
-    "privsyn.stages",
-)
+    "torch", "transformers", "mlflow", "great_expectations", "sklearn", "pandas", "pyarrow",
+    "opendp", "scipy", "matplotlib", "faiss", "PIL", "privsyn.stages",
+)  # fmt: skip
 CHAIN = (
-    "plan",
-    "reserve",
-    "preflight",
-    "partition",
-    "generate",
-    "certify",
-    "validate",
-    "evaluate",
+    "plan", "reserve", "preflight", "partition", "generate", "certify", "validate", "evaluate",
     "publish",
-)
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +33,10 @@ def dag(parsed):
 def test_every_file_makes_a_dag_without_error(parsed):
     assert parsed["errors"] == {}
     assert set(parsed["dags"]) == {
-        "privsyn_invisible_ink",
-        "privsyn_private_prediction",
-        "privsyn_private_evolution",
-        "privsyn_keyphrase_seeding",
-        "privsyn_dp_lora_distill",
-        "privsyn_columns_alone",
+        "privsyn_invisible_ink", "privsyn_private_prediction", "privsyn_private_evolution",
+        "privsyn_keyphrase_seeding", "privsyn_dp_lora_distill", "privsyn_columns_alone",
         "privsyn_ledger",
-    }
+    }  # fmt: skip
 
 
 def test_parsing_loads_nothing_heavy(parsed):

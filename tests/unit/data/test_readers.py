@@ -352,13 +352,9 @@ def test_labels_outside_the_set_are_dropped_and_numbers_and_booleans_match_text(
     path.write_bytes(as_jsonl([*rows, {"text": "without"}]))
     cfg = config(path, label="label", labels=("7", "true", "billing"))
     assert records(cfg) == [
-        ("0", "7", "0"),
-        ("1", "7", "1"),
-        ("2", "7", "2"),
-        ("3", "true", "3"),
-        ("4", "true", "4"),
+        ("0", "7", "0"), ("1", "7", "1"), ("2", "7", "2"), ("3", "true", "3"), ("4", "true", "4"),
         ("6", "billing", "6"),
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])

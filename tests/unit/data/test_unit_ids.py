@@ -213,17 +213,9 @@ def test_spellings_of_one_id(spellings, wanted):
 
 def test_what_is_an_id_of_its_own_and_what_is_none():
     own = [
-        "007",
-        "7",
-        "7.5",
-        "7.50",
-        "m\u00fcller",
-        "M\u00fcller",
-        "12e45678",
-        "1-2",
-        "true",
+        "007", "7", "7.5", "7.50", "m\u00fcller", "M\u00fcller", "12e45678", "1-2", "true",
         "1" * 400,
-    ]
+    ]  # fmt: skip
     assert [unit_id(value) for value in own] == own
     none = [None, "", " \u200b", True, 1.5, float("nan"), float("inf"), Decimal("1.5"), [1], {},
             "\udcff", b"\xff", Decimal("1E+99999999"), Decimal("sNaN"), 2.0**53,
@@ -307,18 +299,10 @@ def test_a_rounded_number_of_json_and_one_in_a_row_of_another_label(tmp_path):
 def test_what_floats_spell_exactly_stays_an_id():
     """R writes 1e+05 for 100000, Java 1.0E7, numpy all digits of a mantissa."""
     exact = {
-        "1e+05": "100000",
-        "1.2e+07": "12000000",
-        "1.0E7": "10000000",
-        "1.234567E7": "12345670",
-        "1.234560000000000000e+05": "123456",
-        "1.23456789E+8": "123456789",
-        "-2.0": "-2",
-        "12,0": "12",
-        "1,2e5": "120000",
-        "1,234.00": "1234",
-        "1,000": "1,000",
-    }
+        "1e+05": "100000", "1.2e+07": "12000000", "1.0E7": "10000000", "1.234567E7": "12345670",
+        "1.234560000000000000e+05": "123456", "1.23456789E+8": "123456789", "-2.0": "-2",
+        "12,0": "12", "1,2e5": "120000", "1,234.00": "1234", "1,000": "1,000",
+    }  # fmt: skip
     assert {text: unit_id(text) for text in exact} == exact
     assert lost_digits(2.0**53)
     assert not lost_digits(2.0**53 - 1)

@@ -28,13 +28,8 @@ def test_variety_by_hand():
 def test_what_has_nothing_to_count_is_left_out():
     assert values(fidelity([])) == {"texts": 0, "vocabulary": 0}
     assert set(values(fidelity(["", "one"]))) == {
-        "texts",
-        "vocabulary",
-        "words_mean",
-        "distinct_1",
-        "duplicate_share",
-        "empty_share",
-    }
+        "texts", "vocabulary", "words_mean", "distinct_1", "duplicate_share", "empty_share",
+    }  # fmt: skip
 
 
 def test_length_distance_by_hand():

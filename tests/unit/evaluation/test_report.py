@@ -28,27 +28,13 @@ def items(section, kind):
 
 def measured(**values):
     default = {
-        "vectors.accuracy": 0.7,
-        "vectors.accuracy_low": 0.6,
-        "vectors.accuracy_high": 0.8,
-        "vectors.chance": 0.2,
-        "vectors.real": 0.75,
-        "vectors.real_records": 40,
-        "vectors.public": 0.5,
-        "vectors.gain": 0.2,
-        "vectors.gain_low": 0.1,
-        "vectors.gain_high": 0.3,
-        "words.accuracy": 0.65,
-        "words.chance": 0.2,
-        "words.real": 0.7,
-        "words.real_records": 40,
-        "words.public": 0.45,
-        "words.gain": 0.2,
-        "words.gain_low": 0.1,
-        "words.gain_high": 0.3,
-        "mauve": 0.95,
-        "length_ks": 0.05,
-    }
+        "vectors.accuracy": 0.7, "vectors.accuracy_low": 0.6, "vectors.accuracy_high": 0.8,
+        "vectors.chance": 0.2, "vectors.real": 0.75, "vectors.real_records": 40,
+        "vectors.public": 0.5, "vectors.gain": 0.2, "vectors.gain_low": 0.1,
+        "vectors.gain_high": 0.3, "words.accuracy": 0.65, "words.chance": 0.2, "words.real": 0.7,
+        "words.real_records": 40, "words.public": 0.45, "words.gain": 0.2, "words.gain_low": 0.1,
+        "words.gain_high": 0.3, "mauve": 0.95, "length_ks": 0.05,
+    }  # fmt: skip
     return [
         {"name": name.replace("__", "."), "value": value, "note": f"what {name} is", "class": "x"}
         for name, value in (default | values).items()

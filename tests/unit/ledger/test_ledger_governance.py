@@ -32,20 +32,11 @@ DELTA = 1e-6
 SMALL, LARGE = ZCDP(0.001), ZCDP(0.02)  # epsilons of about .2 and 1
 SECRET = RandomAllocation(Gaussian(10.0), 4)
 RULES = {
-    "policy": "strict",
-    "epsilon": 0.8,
-    "delta": 1e-6,
-    "period_days": 30,
-    "period_epsilon": 1.0,
-    "methods": ("toy",),
-    "adjacencies": ("add_remove",),
-    "units": ("patient",),
-    "internal_metrics": False,
-    "amplification": False,
-    "spend_above": 0.5,
-    "publish": True,
+    "policy": "strict", "epsilon": 0.8, "delta": 1e-6, "period_days": 30, "period_epsilon": 1.0,
+    "methods": ("toy",), "adjacencies": ("add_remove",), "units": ("patient",),
+    "internal_metrics": False, "amplification": False, "spend_above": 0.5, "publish": True,
     "two_people": True,
-}
+}  # fmt: skip
 STRICT = terms(**RULES)
 
 

@@ -43,13 +43,9 @@ AMPLE, RECORD = Guarantee(500, 1e-6), PrivacyUnit()
 
 def config(**settings):
     defaults = {
-        "batch_size": 4,
-        "buckets_per_label": 2,
-        "private_tokens": 12,
-        "max_tokens": 6,
-        "prompt": PROMPT,
-        "whole_sentences": False,
-    }
+        "batch_size": 4, "buckets_per_label": 2, "private_tokens": 12, "max_tokens": 6,
+        "prompt": PROMPT, "whole_sentences": False,
+    }  # fmt: skip
     return PrivatePredictionSettings(**(defaults | settings))
 
 

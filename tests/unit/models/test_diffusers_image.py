@@ -116,13 +116,6 @@ def test_labels_are_the_folder_s(labeled, colors):
     assert describe_role(ModelsConfig(image=str(labeled)), "image").labels == ("cat", "dog")
 
 
-def test_a_label_has_its_own_class(labeled):
-    cat, dog = (load(labeled).random(3, label) for label in ("cat", "dog"))
-    assert not np.array_equal(cat, dog)
-    without = load(labeled)
-    assert len(without.vary(without.random(3, None), None, 0.5)) == 3
-
-
 def test_an_image_keeps_its_class(tmp_path):
     plain = save_unet(tmp_path, classes=3, own=LABELED | {"guidance": 1})
 
@@ -154,23 +147,6 @@ def test_classes_are_the_labels_unless_they_are_any(labeled, colors):
     assert load(colors).classes(5, None) is None
     with pytest.raises(ModelError, match="class 'cow' is not one of"):
         foreign.vary_of(foreign.random(1, None), ["cow"], None, 0.5)
-
-
-def test_foreign_labels_are_planned_where_classes_are_any(labeled, colors, prompted):
-    def described(image, **settings):
-        return describe_role(ModelsConfig(image=str(image), **settings), "image")
-
-    ours, foreign = described(labeled), described(labeled, image_class="any")
-    assert foreign.labels == ()
-    assert (
-        foreign.revision
-        == f"{ours.revision}+class=any"
-        == load(labeled, image_class="any").revision
-    )
-    for image, hint in ((colors, "alike"), (prompted, "image_prompt")):
-        with pytest.raises(ModelError, match=r"models\.image_class=any: ") as refused:
-            described(image, image_class="any")
-        assert hint in (refused.value.hint or "")
 
 
 def test_steps_are_those_asked_for(labeled):

