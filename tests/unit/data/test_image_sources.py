@@ -241,7 +241,7 @@ def test_damage_inside_is_found_while_reading(tmp_path):
         list(read_records(config(path)))
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_any_damage_is_an_error_of_ours_or_none(tmp_path_factory, data):
     out = io.BytesIO()

@@ -157,7 +157,7 @@ def test_changing_one_record_changes_no_other(tmp_path, name, unit, pieces, plac
 @pytest.mark.parametrize("quoted", ["plain", "quoted"])
 @pytest.mark.parametrize("name", ESCAPING)
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=6), place=st.integers(0, 3))
 def test_a_csv_by_another_rule_is_refused_and_never_partly_read(

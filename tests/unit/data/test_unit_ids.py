@@ -151,7 +151,7 @@ TYPED = [name for name in READERS if name not in ("comma", "tab", "array")]
 
 @pytest.mark.parametrize("name", READERS)
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(ids=st.lists(st.integers(-(10**18), 10**18), min_size=1, max_size=6))
 def test_whole_numbers_are_one_id_by_every_reader(tmp_path, name, ids):
@@ -164,7 +164,7 @@ def test_whole_numbers_are_one_id_by_every_reader(tmp_path, name, ids):
 
 @pytest.mark.parametrize("name", READERS)
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     ids=st.lists(

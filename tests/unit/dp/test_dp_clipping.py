@@ -31,7 +31,7 @@ any_row = hnp.arrays(np.float32, 6, elements=st.floats(width=32))
 
 
 @given(any_rows, any_row, bounds, st.floats(1e-3, 1e6))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_differences_stay_within_the_bound(rows, public, bound, gain):
     clipped = clip_difference(rows, public, bound, gain)
     assert clipped.shape == rows.shape
@@ -40,7 +40,7 @@ def test_differences_stay_within_the_bound(rows, public, bound, gain):
 
 
 @given(any_rows, bounds)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_recentered_rows_stay_within_the_bound(rows, bound):
     clipped = clip_recenter(rows, bound)
     assert clipped.shape == rows.shape
@@ -48,7 +48,7 @@ def test_recentered_rows_stay_within_the_bound(rows, bound):
 
 
 @given(any_rows, bounds)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_lattice_rows_stay_within_the_lattice_bound(rows, bound):
     steps = to_grid(rows, bound)
     assert steps.dtype == np.int64
@@ -57,7 +57,7 @@ def test_lattice_rows_stay_within_the_lattice_bound(rows, bound):
 
 
 @given(any_rows, any_row, st.floats(1e-3, 100), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_a_row_depends_on_itself_alone(rows, public, bound, random):
     order = list(range(len(rows)))
     random.shuffle(order)
@@ -150,7 +150,7 @@ def test_one_row_moves_a_held_sum_by_no_more_than_itself(rows, row):
 
 
 @given(any_rows)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_public_scores_leave_room_for_the_private_ones(rows):
     steps = public_grid(rows)
     assert steps.dtype == np.int64

@@ -134,7 +134,7 @@ def run(tmp_path, cfg, *, texts=None, noise=None, model=None, embedder=None, nam
 # --- the plan -------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(
     epsilon=st.floats(0.05, 200),
     exponent=st.floats(-10, -2),

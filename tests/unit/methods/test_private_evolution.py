@@ -99,8 +99,8 @@ def points(samples):
 # --- the plan -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 0.3, 1, 5, 50, 500])
-@pytest.mark.parametrize("rounds", [1, 2, 20, 1000])
+@pytest.mark.parametrize("epsilon", [0.01, 1, 500])
+@pytest.mark.parametrize("rounds", [1, 20, 1000])
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_sigma_is_the_least_the_target_allows(epsilon, rounds, adjacency):
     cfg, target = config(rounds=rounds), Guarantee(epsilon, 1e-5)

@@ -104,7 +104,7 @@ def test_a_sum_of_discrete_gaussians_is_one(sigma, rounds):
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
-@pytest.mark.parametrize("rounds", [1, 2, 3, 5, 10, 20])
+@pytest.mark.parametrize("rounds", [1, 3, 20])
 def test_the_claim_holds_on_the_lattice(sigma, rounds, monkeypatch):
     """On the method's own lattice where the sum is short enough, else on the coarsest allowed."""
     spread = math.sqrt(rounds) * sigma * LATTICE
@@ -375,7 +375,7 @@ def test_the_mean_vectors_move_by_what_their_noise_is_scaled_for():
     st.lists(st.lists(st.floats(width=32), min_size=3, max_size=3), max_size=5),
     st.lists(st.floats(width=32), min_size=3, max_size=3),
 )
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_a_vector_has_length_one_at_most_whatever_the_others_are(others, one):
     """Also NaN, infinities, and rows far from all candidates."""
     grid = Grid.around(np.array([[0, 0, 1], [1, 0, 0.5], [-1, 2, 0]], np.float32))

@@ -168,23 +168,6 @@ def test_a_bad_suite_is_a_config_error(write, tmp_path, expectations, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"name": "x"}', '{"expectations": 3}'])
-def test_a_file_that_is_no_suite_is_a_config_error(tmp_path, content):
-    (tmp_path / "own.json").write_text(content)
-    with pytest.raises(ConfigError, match=r"validation\.suite"):
-        load_suite(
-            ValidationConfig(suite="own.json", suite_digest=sha256_file(tmp_path / "own.json")),
-            LABELS,
-            (1, 1),
-            PublicFiles(tmp_path),
-        )
-
-
-def test_an_unknown_suite_names_the_shipped_ones(tmp_path):
-    with pytest.raises(ConfigError, match=r"no file .*texts.* images, table, text\."):
-        load_suite(ValidationConfig(suite="texts"), LABELS, (1, 1), PublicFiles(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
