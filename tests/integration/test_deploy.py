@@ -121,23 +121,6 @@ def test_the_image_has_what_the_chart_names(tmp_path):
         ).fetchall() == [("admin", 1)]
 
 
-@pytest.mark.parametrize(
-    ("command", "wanted"),
-    [
-        # what the Kubernetes executor starts a task's pod by
-        (
-            ["python", "-m", "airflow.sdk.execution_time.execute_workload", "--json-path", "a b"],
-            ["python", "-m", "airflow.sdk.execution_time.execute_workload", "--json-path", "a b"],
-        ),
-        (["airflow", "version"], ["airflow", "version"]),
-        (["version"], ["airflow", "version"]),
-        ([], ["airflow"]),
-    ],
-)
-def test_a_command_is_airflows_but_bash_and_python(programs, command, wanted):
-    assert called(programs, *command) == [wanted]
-
-
 def test_setup_keeps_the_ledgers_history_from_the_tasks_role(programs):
     if shutil.which("psql") is None:
         pytest.skip("needs psql")

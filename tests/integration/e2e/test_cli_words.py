@@ -5,14 +5,10 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from privsyn import cli
-from privsyn.cli.commands import COMMANDS as NAMES
-from privsyn.cli.commands import loaded
 from privsyn.methods.base import Backends
 from privsyn.methods.registry import COLUMNS_ALONE, METHODS
 from privsyn.stages.reserve import settle
@@ -176,40 +172,3 @@ def test_a_new_account_beside_others_is_said_to_the_owner_alone(released, say, t
     code, _, err = say(project, "run", "--no-publish", *renamed)
     assert code == 3
     assert "account letters" in err
-
-
-@pytest.mark.parametrize("words", [("models", "list"), ("plan",), ("check",), ("keys", "new")])
-def test_a_user_without_a_home_is_told_what_to_set(make_project, say, monkeypatch, words):
-    import pwd
-
-    def unknown(number):
-        raise KeyError(number)
-
-    project = make_project(models={"language": "smollm2"})
-    for name in ("HOME", "PRIVSYN_MODELS", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", unknown)
-    code, _, err = say(project, *words)
-    if words == ("check",):
-        assert (code, err) == (0, "")
-        return
-    assert code == 2
-    assert err.startswith("privsyn: no home directory: HOME is not set")
-    assert "Set HOME" in err
-    assert len(err.splitlines()) == 1
-    monkeypatch.setenv("PRIVSYN_MODELS", str(project.root / "models"))
-    if words == ("models", "list"):
-        assert say(project, *words)[0] == 0
-
-
-def test_every_command_prints_and_names_releases_in_one_way():
-    """What the tests above check of some commands holds of those to come: one door each."""
-    for file in Path(cli.__file__).parent.glob("*.py"):
-        assert "out.print(" not in file.read_text(), file  # tables.show cuts nothing
-    found = list(map(loaded, NAMES))
-    for command in found:
-        found += getattr(command, "commands", {}).values()  # of a group
-        for parameter in command.params:
-            assert parameter.name != "release_id", command.name
-            if parameter.name == "release":
-                assert "RELEASE" in str(parameter.metavar)

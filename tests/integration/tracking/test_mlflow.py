@@ -7,12 +7,10 @@ import resource
 import shutil
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from privsyn.errors import ConfigError, TrackingUnavailable
-from privsyn.files import file_lock
 from privsyn.tracking import MlflowTracker
 from tests.integration.vault.s3_server import free_port
 from tests.preloaded import python
@@ -198,25 +196,6 @@ def test_a_killed_first_run_and_a_full_disk_are_made_good_by_the_next(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     open_tracker(tmp_path, "first").check()
     assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.lock"}
-
-
-def test_what_cannot_be_used_is_named_in_one_line(store, tmp_path, monkeypatch):
-    from privsyn import tracking as module
-
-    (tmp_path / "mlflow.db").write_text("not a database, but long enough to be read as one" * 40)
-    with pytest.raises(TrackingUnavailable, match="not a database"):
-        open_tracker(tmp_path, "x").check()
-    with pytest.raises(TrackingUnavailable, match="can be written"):
-        open_tracker(Path("/proc/privsyn"), "x").check()
-    tracker = open_tracker(store, "gone")
-    tracker.check()
-    tracker._client.delete_experiment(tracker._experiment_id)
-    with pytest.raises(ConfigError, match="'gone' was deleted"):
-        open_tracker(store, "gone").check()
-    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.05)
-    lock = store / "mlflow.db.lock"
-    with file_lock(lock, timeout=5), pytest.raises(TrackingUnavailable, match=str(lock)):
-        open_tracker(store, "first").check()
 
 
 def test_an_unreachable_server_is_one_line_without_its_password(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 import privsyn
 from privsyn.api.guard import KINDS
 from privsyn.api.project import LedgerTables
-from privsyn.errors import ConfigError, DataError, PrivsynError
+from privsyn.errors import ConfigError, DataError
 
 CANARY = "vermilion-ocelot-90210 wrote this long text about somebody"
 FRAME = pd.DataFrame({"body": [CANARY] * 3, "person": ["a", "b", "c"], "kind": ["Bug"] * 3})
@@ -44,23 +44,6 @@ def test_a_mistake_in_create_is_named_and_leaves_nothing(tmp_path, given, messag
     assert "defect" not in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("folder", "data", "message"),
-    [
-        (None, FRAME, "folder=None must be a string or a path"),
-        ("new", None, "data=None must be a string, a path, a data frame, a list of dicts"),
-        ("new", [CANARY], "data=<list> must be a string, a path, a data frame, a list of dicts"),
-        ("new", "nowhere.csv", "nowhere.csv does not exist. Set argument data to"),
-    ],
-)
-def test_folder_and_data_are_named(tmp_path, monkeypatch, folder, data, message):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(PrivsynError) as caught:
-        privsyn.Project.create(folder, data, unit=None)
-    assert message in str(caught.value)
-    assert CANARY not in str(caught.value)
 
 
 @pytest.fixture(scope="module")

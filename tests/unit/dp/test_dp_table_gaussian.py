@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
-from scipy.stats import chi2, ks_2samp, kstest
+from scipy.stats import chi2, kstest
 
 from privsyn.dp import events, table_gaussian
 from privsyn.dp.accountant import guarantee, loss_at
@@ -350,23 +350,6 @@ def test_draws_are_gaussian(sigma):
             expected = len(z) * ndtr(-far)
             assert abs((side > far).sum() - expected) < 4 * math.sqrt(expected), far
     assert abs(z).max() < 6.5
-
-
-def test_draws_are_like_opendps():
-    """Two samples, both of the operating system's entropy.
-
-    Each line fails with probability 1e-9, by the limits of the Kolmogorov-Smirnov statistic and of
-    chi-square on 2,000 expected counts a cell at least.
-    """
-    zeros = np.zeros(1_000_000, np.int64)
-    ours = OpenDPNoise().fine_gaussian(zeros, ODD)
-    theirs = OpenDPNoise().gaussian(zeros[:100_000], ODD)
-    assert ks_2samp(ours, theirs).pvalue > 1e-9
-    cuts = np.ceil(ndtri(np.arange(1, 50) / 50) * ODD)
-    shares = [np.bincount(np.searchsorted(cuts, x, "right"), minlength=50) for x in (ours, theirs)]
-    pooled = sum(shares) / (len(ours) + len(theirs))
-    statistic = sum(((n - n.sum() * pooled) ** 2 / (n.sum() * pooled)).sum() for n in shares)
-    assert chi2.sf(statistic, 49) > 1e-9
 
 
 @pytest.mark.parametrize("sigma", [FINE, ODD, LARGE])

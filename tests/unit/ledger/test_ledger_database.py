@@ -75,26 +75,6 @@ def test_a_locked_ledger_is_waited_for_and_then_refused(url):
     reserve(impatient, "r")
 
 
-def test_a_short_lock_is_waited_out(url):
-    import threading
-
-    ledger = Ledger(url)
-    ledger.accounts.open(PURE)
-    held, go = threading.Event(), threading.Event()
-
-    def hold():
-        with Ledger(url).database.write():
-            held.set()
-            go.wait(30)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert held.wait(30)
-    threading.Timer(0.2, go.set).start()
-    reserve(ledger, "r")
-    thread.join()
-
-
 def test_an_exclusive_lock_keeps_readers_out_no_longer_than_allowed(tmp_path):
     url = f"sqlite:///{tmp_path}/ledger.db"
     Ledger(url).accounts.open(PURE)

@@ -146,18 +146,6 @@ def test_copies_are_those_that_reserve_admits(lite):
     lite.verify()
 
 
-def test_the_hint_names_what_is_admitted(lite):
-    lite.accounts.open(dataclasses.replace(DEFAULT, split=TOKENS))
-    finish(lite, "first", draws(6.0))
-    for kind in ("draws", "votes", "phrases", "trained"):
-        with pytest.raises(BudgetExceeded) as refused:
-            reserve(lite, f"all-{kind}", KINDS[kind](10.0))
-        named = float(str(refused.value).partition("privacy.epsilon to ")[2].split()[0])
-        seen = lite.accounts.preview(DEFAULT, KINDS[kind](named * 0.999))
-        assert named > 1
-        assert seen.fits, kind
-
-
 def test_repeats_are_of_the_first_event_alone():
     """The broken variant: another event of the same price, which an adversary may choose late."""
     cap = Cap.of(10.0, DELTA, TRAINED)

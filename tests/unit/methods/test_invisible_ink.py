@@ -14,10 +14,9 @@ from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.calibration import calibrate_rho
-from privsyn.errors import ConfigError
-from privsyn.methods.base import PricingFacts, Subject
+from privsyn.methods.base import PricingFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk, expanded_support
-from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
+from privsyn.methods.invisible_ink.settings import InvisibleInkSettings
 from privsyn.methods.shared.prompts import (
     MIN_TOKENS,
     RECORDS,
@@ -25,8 +24,6 @@ from privsyn.methods.shared.prompts import (
     cut_at_next_record,
     released_text,
 )
-from privsyn.models.language.prompts import PLAIN
-from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
 from tests.fakes import FakeLogitModel, drawing
@@ -109,14 +106,6 @@ def test_reported_epsilon_never_exceeds_the_target(
     target = Guarantee(epsilon, 10**exponent)
     plan = METHOD.calibrate(cfg, target, PricingFacts(adjacency, PrivacyUnit("user", most), ()))
     assert guarantee(plan.event, target.delta).epsilon <= epsilon
-
-
-def test_an_epsilon_below_the_grid_is_refused():
-    cfg = config(batch_size=1, max_tokens=100_000, temperature=1e-6)
-    with pytest.raises(ConfigError, match="below the grid"):
-        METHOD.calibrate(
-            cfg, Guarantee(1e-4, 1e-9), PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
-        )
 
 
 def test_resumes_in_the_middle_with_the_same_prefix(tmp_path):
@@ -363,25 +352,6 @@ def test_no_text_is_shorter_than_the_public_minimum(tmp_path, least):
     assert shortest >= min(least, cfg.max_tokens)
     if not least:
         assert shortest < 3  # the toy model does end early where it may
-
-
-def test_a_config_that_says_nothing_gets_a_shortest_text_and_what_the_records_are():
-    identity = ModelIdentity("m", "r", PLAIN)
-    subject = Subject("a note", (("x", "a bill"),))
-    cfg = METHOD.resolve(InvisibleInkConfig(), {"language": identity}, subject)
-    assert cfg.min_tokens == MIN_TOKENS
-    assert cfg.prompt is not None
-    assert cfg.prompt.public.startswith("The following is a note.\n")
-    assert cfg.prompt.template.labels == (("x", "a bill"),)
-    assert METHOD.resolve(cfg, {"language": identity}) == cfg  # as a plan on file is read
-    assert InvisibleInkSettings.model_validate(cfg.model_dump(mode="json")) == cfg
-    mine = {"private": "Not {document} like {reference}:", "public": "{document}:"}
-    given = METHOD.resolve(InvisibleInkConfig(prompt=mine), {"language": identity}, subject)
-    assert given.prompt is not None
-    assert given.prompt.private == "Not a note like {reference}:"
-    other = METHOD.resolve(InvisibleInkConfig(), {"language": identity}, Subject("an abstract"))
-    assert other.prompt is not None
-    assert other.prompt.public.startswith("The following is an abstract.\n")
 
 
 def test_secret_buckets_are_refused_where_they_have_no_proof():

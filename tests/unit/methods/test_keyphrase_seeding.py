@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -24,10 +23,8 @@ from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import ANYTHING, PricingFacts, Subject
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding import settings as settings_module
-from privsyn.methods.keyphrase_seeding.dp_kde import Structure
 from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
-from privsyn.methods.keyphrase_seeding.vocabulary import _told_apart
 from privsyn.methods.shared.baseline import write_fresh
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
@@ -334,24 +331,6 @@ def test_where_noise_explains_all_a_prompt_is_the_public_models_own(tmp_path, te
     write_fresh(METHOD.fresh(cfg), alone, LABELS, default_rng(1))
     assert set(model.prompts[1:]) == set(alone.prompts)
     assert {sample.counts["phrases"] for sample in samples} == {0}
-
-
-def test_evidence_is_that_of_a_phrase_over_the_mean_of_the_other_labels():
-    scores = np.array([[9.0, 3, 0], [3, 3, 3], [0, 3, 9]], np.float32)
-    exact, rough = Structure(0, 1, 1.0, 10**9), Structure(0, 1, 1.0, 81)
-    assert _told_apart(scores, 0, 1, exact).all()
-    assert _told_apart(scores[:1], 9, 1, exact).all()  # nothing to be told from
-    only = [[True, False, False], [False] * 3, [False, False, True]]
-    # 7.5 above the mean of two others, whose variance is half of one's
-    for factor, found in ((7.4, only), (7.6, [[False] * 3] * 3)):
-        noise = _told_apart(scores, factor, 1 / math.sqrt(1.5), exact)
-        assert noise.tolist() == found
-    # features alone: 9 / sqrt(81) of two labels, 3 / sqrt(81) of one
-    for factor, found in ((7.4, only), (7.6, [[False] * 3] * 3)):
-        own = factor / math.sqrt(1 + (1 + 1 / 9) / 4)
-        assert _told_apart(scores, own, 0, rough).tolist() == found
-        padded = Structure(0, 2, 1.0, 81)  # scores are less by e^-1
-        assert _told_apart(scores, own / math.e, 0, padded).tolist() == found
 
 
 def test_phrases_that_are_released_themselves_need_no_evidence(terms):

@@ -113,36 +113,6 @@ def test_the_paper_of_private_evolution_is_that_of_the_records():
     assert not made.warnings
 
 
-CITED = {
-    ("invisible_ink", "paper"): "Vinod et al. 2025, InvisibleInk, Algorithm 1",
-    ("invisible_ink", "small"): "guidance 3 on the private difference, which is not in the paper",
-    ("private_evolution", "small"): "a noisy table of tokens and noisy mean vectors, which are not",
-    ("private_evolution", "paper"): "Xie et al. 2024, Augmented private evolution, Algorithm 1",
-    ("keyphrase_seeding", "paper"): "Nagesh et al. 2025, DP-KPS, section 2",
-    ("keyphrase_seeding", "small"): "Gaussian noise",
-    ("private_prediction", "paper"): "Amin et al. 2024, Private prediction, Algorithm 1",
-    ("private_prediction", "small"): "every token private, which is not in the paper",
-    ("dp_lora", "paper"): "Yu et al. 2023, Synthetic data from LLMs, section 3",
-    ("dp_lora", "small"): "a choice among candidates by their label",
-}
-
-
-@pytest.mark.parametrize(("name", "preset"), CITED)
-def test_a_paper_is_cited_with_what_the_settings_add(name, preset):
-    method, labels = load_method(name), ("A", "B")
-    cfg = parse_config(RAW, [f"methods.{name}={preset}"]).method(name)
-    said = method.cites(cfg, labels)
-    assert CITED[name, preset] in said
-    assert said.startswith("after ") == (preset == "small")
-    cfg = method.resolve(cfg, dict.fromkeys(method.roles(cfg), CHAT_MODEL))
-    assert method.cites(cfg, labels) == said  # on the certificate as on the DAG's page
-
-
-def test_mean_vectors_of_one_label_are_not_cited():
-    cfg = parse_config(RAW, ["methods.private_evolution=small"]).method("private_evolution")
-    assert "mean vectors" not in load_method("private_evolution").cites(cfg, ("A",))
-
-
 def test_degrees_fall_by_two_hundredths_a_round():
     cfg = settings("private_evolution")
     degrees = [round(100 * cfg.degree(round_), 6) for round_ in range(1, 21)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from collections.abc import Callable
@@ -16,12 +15,9 @@ from PIL import Image
 from privsyn.data.images import decode_png, encode
 from privsyn.data.profile import COLUMNS, profile_images, read_image_rows, sample_sheet
 from privsyn.data.settings import ImageConfig
-from privsyn.layout import IMAGE_ROWS
 from privsyn.modalities.images import Images
-from privsyn.report.outward import outward
 from privsyn.validation.settings import ValidationConfig
 from privsyn.validation.suite import validate_file
-from tests.unit.report.release_folder import seal_folder, write_rows
 
 LABELS = ("cat", "dog")
 FORM = ImageConfig(size=8, mode="L")
@@ -197,36 +193,3 @@ def test_the_sheet_has_a_row_per_label_in_declared_order(folder):
     top, bottom = sheet[side // 2, side // 2 :: side], sheet[side + side // 2, side // 2 :: side]
     assert top[:COLUMNS].tolist() == [40] * 3 + [255] * (COLUMNS - 3)
     assert bottom[:COLUMNS].tolist() == [160] * COLUMNS
-
-
-def test_without_labels_or_images_the_sheet_is_shorter_or_none(folder):
-    rows = [{key: row[key] for key in ("id", "file", "sha256")} for row in good_rows(folder)[:5]]
-    shown = profile_of(folder, rows, ())
-    assert len(shown.samples) == 5
-    assert sample_sheet(folder, shown) is not None
-    assert sample_sheet(folder, profile_of(folder, [], ())) is None
-
-
-def page_of(folder, rows):
-    write_rows(folder, rows)
-    seal_folder(folder, len(rows), LABELS, media=IMAGE_ROWS)
-    return outward(folder).to_html()
-
-
-def test_the_report_shows_samples_brightness_and_exhibits(folder):
-    (folder / "exhibits").mkdir()
-    (folder / "exhibits" / "round-00 <b>.png").write_bytes(picture(1))
-    page = page_of(folder, good_rows(folder))
-    assert "40 synthetic images" in page
-    assert "mean value of an image" in page
-    assert "words per text" not in page
-    assert "One row per label, from the top: cat, dog" in page
-    assert base64.b64encode(picture(1)).decode() in page
-    assert "round-00 &lt;b&gt;" in page
-    assert "<b>" not in page.replace("<body>", "")
-
-
-def test_a_report_without_an_image_is_a_report(folder):
-    page = page_of(folder, [])
-    assert "0 synthetic images" in page
-    assert "<img" not in page
