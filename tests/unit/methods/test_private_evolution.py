@@ -464,6 +464,20 @@ def test_what_is_on_file_counts_as_done(tmp_path):
     assert_goes_on(seen, first=made + rest)
 
 
+class DiesAsked(NoNoise):
+    """Noise that dies of its n-th histogram, once it is drawn."""
+
+    def __init__(self, death):
+        super().__init__()
+        self._death = death
+
+    def gaussian(self, values, sigma):
+        noisy = super().gaussian(values, sigma)
+        if len(self.drawn) == self._death:
+            raise MemoryError
+        return noisy
+
+
 # --- a generator with classes of its own ----------------------------------------------------------
 
 CLASSES = ("honeycomb", "velvet", "zażółć")
@@ -526,14 +540,7 @@ def test_a_sample_keeps_the_class_it_was_drawn_of(tmp_path):
 
 @pytest.mark.parametrize("death", [1, 2, 3])
 def test_a_resumed_run_votes_on_the_same_samples_of_the_same_classes(tmp_path, death):
-    class DiesAsked(NoNoise):
-        def gaussian(self, values, sigma):
-            noisy = super().gaussian(values, sigma)
-            if len(self.drawn) == death:
-                raise MemoryError
-            return noisy
-
-    dies, quiet = DiesAsked(), NoNoise()
+    dies, quiet = DiesAsked(death), NoNoise()
     with pytest.raises(MemoryError):
         run(tmp_path, config(), noise=dies, api=OfClasses())
     before = population(tmp_path)
@@ -634,14 +641,7 @@ def test_killed_in_the_generator_it_goes_on_with_the_same_draws(tmp_path, death)
 
 @pytest.mark.parametrize("death", [1, 2, 3])
 def test_killed_in_a_draw_it_draws_that_one_again_on_the_same_population(tmp_path, death):
-    class DiesAsked(NoNoise):
-        def gaussian(self, values, sigma):
-            noisy = super().gaussian(values, sigma)
-            if len(self.drawn) == death:
-                raise MemoryError
-            return noisy
-
-    dies, quiet = DiesAsked(), NoNoise()
+    dies, quiet = DiesAsked(death), NoNoise()
     with pytest.raises(MemoryError):
         run(tmp_path, config(), noise=dies)
     kept = population(tmp_path)

@@ -5,6 +5,15 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
+# What a reference can do to the logits, the worst included.
+PULLS = {
+    "up": (0.0, 1e9, -1e9),
+    "down": (0.0, -1e9, 1e9),
+    "nan": (0.0, float("nan"), 1.0),
+    "inf": (0.0, float("inf"), float("-inf")),
+    "mild": (0.0, 0.3, -0.2),
+}
+PUBLIC = (-3.0, 0.1, 0.0)
 ORDERS = (1.01, 1.5, 2.0, 4.0, 8.0, 32.0, 128.0)
 
 

@@ -15,20 +15,11 @@ from privsyn.methods.invisible_ink.settings import InvisibleInkSettings
 from privsyn.methods.shared.prompts import Prompt
 from tests.fakes import FakeLogitModel, drawing
 from tests.noise import NullJournal
-from tests.unit.privacy.exact import distribution, excess
+from tests.unit.privacy.exact import PUBLIC, PULLS, distribution, excess
 
 TARGET = Guarantee(4.0, 1e-5)
 RECORD = PrivacyUnit()
 VOCABULARY = ("<end>", "a", "b")
-# What a reference can do to the logits, the worst included.
-PULLS = {
-    "up": (0.0, 1e9, -1e9),
-    "down": (0.0, -1e9, 1e9),
-    "nan": (0.0, float("nan"), 1.0),
-    "inf": (0.0, float("inf"), float("-inf")),
-    "mild": (0.0, 0.3, -0.2),
-}
-PUBLIC = (-3.0, 0.1, 0.0)
 
 
 def script(label, reference, tokens):

@@ -20,18 +20,10 @@ from privsyn.methods.shared.prompts import Prompt
 from privsyn.models.settings import PerformanceConfig
 from tests.fakes import FakeLogitModel, drawing
 from tests.noise import NullJournal, SeededNoise
-from tests.unit.privacy.exact import Walk, distribution, excess
+from tests.unit.privacy.exact import PUBLIC, PULLS, Walk, distribution, excess
 
 TARGET = Guarantee(50.0, 1e-5)
 RECORD = PrivacyUnit()
-PULLS = {
-    "up": (0.0, 1e9, -1e9),
-    "down": (0.0, -1e9, 1e9),
-    "nan": (0.0, float("nan"), 1.0),
-    "inf": (0.0, float("inf"), float("-inf")),
-    "mild": (0.0, 0.3, -0.2),
-}
-PUBLIC = (-3.0, 0.1, 0.0)
 WIDTH = 8
 """Thresholds lie within so many scales: less than 4e-4 of the mass is beyond."""
 
