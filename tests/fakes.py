@@ -220,14 +220,10 @@ class FakeTextModel:
         out = []
         self.heard.append(
             {
-                "prompts": list(prompts),
-                "max_tokens": max_tokens,
-                "temperature": temperature,
-                "top_p": top_p,
-                "until": until,
-                "log_ratios": log_ratios,
+                "prompts": list(prompts), "max_tokens": max_tokens, "temperature": temperature,
+                "top_p": top_p, "until": until, "log_ratios": log_ratios,
             }
-        )
+        )  # fmt: skip
         for prompt in prompts:
             before = self.prompts.count(prompt) if temperature > 0 else 0
             self.prompts.append(prompt)

@@ -15,13 +15,9 @@ ROOT = Path(__file__).parents[3]
 
 def attempt(folder, where, number):
     command = [
-        sys.executable,
-        "-m",
-        "tests.integration.data.journal_writer",
-        str(folder),
-        where,
+        sys.executable, "-m", "tests.integration.data.journal_writer", str(folder), where,
         str(number),
-    ]
+    ]  # fmt: skip
     return subprocess.run(command, check=False, cwd=ROOT).returncode
 
 

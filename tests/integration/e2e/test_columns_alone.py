@@ -253,16 +253,8 @@ def test_a_frame_becomes_a_table_from_python(tmp_path):
 
 
 WEIRD = (
-    10**400,
-    [[]],
-    {"age": 1},
-    "\ud800",
-    "word " * 3000,
-    float("nan"),
-    True,
-    "2024-13-45",
-    None,
-)
+    10**400, [[]], {"age": 1}, "\ud800", "word " * 3000, float("nan"), True, "2024-13-45", None,
+)  # fmt: skip
 """What a record may hold where a value is expected."""
 
 

@@ -465,16 +465,11 @@ def test_records_that_failed_their_suite_are_not_handed_out(release, tmp_path):
 def test_create_takes_settings_by_their_dotted_names_and_keeps_them(tmp_path):
     frame = pd.DataFrame({"text": ["a", "b"], "who": ["p", "q"]})
     settings = {
-        "models.language": "tiny",
-        "privacy.epsilon": 3,
-        "methods.private_evolution.population": 7,
+        "models.language": "tiny", "privacy.epsilon": 3, "methods.private_evolution.population": 7,
         "methods.private_evolution.text.max_tokens": 9,
-        "methods.private_evolution.label_split": None,
-        "performance.threads": 2,
-        "dataset.holdout": 0.5,
-        "alerts": [{"class": "a.B"}],
-        "schedule.dp_lora.retries": 3,
-    }
+        "methods.private_evolution.label_split": None, "performance.threads": 2,
+        "dataset.holdout": 0.5, "alerts": [{"class": "a.B"}], "schedule.dp_lora.retries": 3,
+    }  # fmt: skip
     privsyn.Project.create(tmp_path / "p", frame, unit="who", texts=40, **settings)
     config = load_config(tmp_path / "p/params.yaml")
     assert (config.models.language, config.privacy.epsilon) == ("tiny", 3)

@@ -106,15 +106,9 @@ def private_image(number):
 
 def image_project(root, **changes):
     dataset = {
-        "name": "scans",
-        "path": "private",
-        "images": {"size": SIZE, "mode": "L"},
-        "label": "label",
-        "labels": list(LABELS),
-        "unit": "file",
-        "max_records_per_unit": 1,
-        "holdout": 0.3,
-    }
+        "name": "scans", "path": "private", "images": {"size": SIZE, "mode": "L"}, "label": "label",
+        "labels": list(LABELS), "unit": "file", "max_records_per_unit": 1, "holdout": 0.3,
+    }  # fmt: skip
     project = build_project(
         root,
         dataset=dataset | dict(changes.pop("dataset", {})),

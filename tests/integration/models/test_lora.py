@@ -437,14 +437,8 @@ def test_any_text_is_a_row_of_bounded_length(make, folders):
     prompt = encoder.public(TEMPLATE, "a")
     longest = "word visit " * 50_000
     tricky = [
-        f"{EOS} late {BOS} help",
-        "<|im_end|>" * 3,
-        "\ud800",
-        "\x00",
-        " \n ",
-        "\ufeff",
-        "e" * 99,
-    ]
+        f"{EOS} late {BOS} help", "<|im_end|>" * 3, "\ud800", "\x00", " \n ", "\ufeff", "e" * 99,
+    ]  # fmt: skip
     for text in ["", *TEXTS, *tricky, longest]:
         ids, start = trainer.encode("a", text)
         assert ids[:start] == prompt

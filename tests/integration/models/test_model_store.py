@@ -46,13 +46,8 @@ def write_gguf(path, architecture="llama"):
     rng = np.random.default_rng(0)
     hidden, inner, heads, layers = 32, 64, 2, 2
     tokens = [
-        "<|endoftext|>",
-        "<|im_start|>",
-        "<|im_end|>",
-        *sorted(ByteLevel.alphabet()),
-        "ab",
-        "12",
-    ]
+        "<|endoftext|>", "<|im_start|>", "<|im_end|>", *sorted(ByteLevel.alphabet()), "ab", "12",
+    ]  # fmt: skip
     writer = GGUFWriter(path, architecture)
     writer.add_name("tiny")
     writer.add_context_length(128)

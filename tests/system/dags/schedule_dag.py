@@ -137,14 +137,10 @@ def outcome(run, session):
     rows = session.scalars(select(XComModel).where(XComModel.run_id == run.run_id))
     xcoms = {f"{row.task_id}/{row.key}": row.value for row in rows if row.dag_id == run.dag_id}
     return {
-        "dag": run.dag_id,
-        "type": str(run.run_type),
-        "key": run.partition_key,
-        "state": str(run.state),
-        "version": run.bundle_version,
-        "plan": xcoms.get("plan/return_value"),
-        "tasks": states(run, session),
-    }
+        "dag": run.dag_id, "type": str(run.run_type), "key": run.partition_key,
+        "state": str(run.state), "version": run.bundle_version,
+        "plan": xcoms.get("plan/return_value"), "tasks": states(run, session),
+    }  # fmt: skip
 
 
 parse()

@@ -184,23 +184,13 @@ def test_what_only_looks_like_a_log_is_read(tmp_path):
 
 CANARY = "Heliotrope"
 BROKEN: dict[str, bytes] = {
-    "jsonl": b"no JSON\n",
-    "JSONL": b'{"a": 1}\n',
-    "json": b'[\n{"user": 1}]',
-    "ndjson": b'{\n "user": 1,\n "text": "a"\n}\n',
-    "jsonl.gz": b"not packed",
-    "jsonl.bz2": b"not packed",
-    "jsonl.zst": b"not packed",
-    "jsonl.xz": b"not packed",
-    "csv": b"user,words\n1,a\n",
-    "tsv": b'user\ttext\n1\t"a"b\n',
-    "csv.gz": gzip.compress(b"user;text\n1;a\n"),
-    "parquet": b"PAR1 and nothing else",
-    "parquet.gz": gzip.compress(b"PAR1")[:-4],
-    "xlsx": b"PK\3\4",
-    CANARY: b"",
-    f"{CANARY}.gz": b"",
-}
+    "jsonl": b"no JSON\n", "JSONL": b'{"a": 1}\n', "json": b'[\n{"user": 1}]',
+    "ndjson": b'{\n "user": 1,\n "text": "a"\n}\n', "jsonl.gz": b"not packed",
+    "jsonl.bz2": b"not packed", "jsonl.zst": b"not packed", "jsonl.xz": b"not packed",
+    "csv": b"user,words\n1,a\n", "tsv": b'user\ttext\n1\t"a"b\n',
+    "csv.gz": gzip.compress(b"user;text\n1;a\n"), "parquet": b"PAR1 and nothing else",
+    "parquet.gz": gzip.compress(b"PAR1")[:-4], "xlsx": b"PK\3\4", CANARY: b"", f"{CANARY}.gz": b"",
+}  # fmt: skip
 """Ending of a part -> content that is refused."""
 PACKED = gzip.compress(as_lines(ROWS))
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"

@@ -168,15 +168,10 @@ def test_a_classifier_tells_other_words_from_real_ones_and_not_the_same():
 
 def ruled(ruler, accuracy, gain, low, free=0.6, real=0.8, rival="chosen", high=None):
     return {
-        f"{ruler}.accuracy": accuracy,
-        f"{ruler}.chance": 0.25,
-        f"{ruler}.{rival}": free,
-        f"{ruler}.real": real,
-        f"{ruler}.real_records": 200,
-        f"{ruler}.gain": gain,
-        f"{ruler}.gain_low": low,
-        f"{ruler}.gain_high": gain + 0.1 if high is None else high,
-    }
+        f"{ruler}.accuracy": accuracy, f"{ruler}.chance": 0.25, f"{ruler}.{rival}": free,
+        f"{ruler}.real": real, f"{ruler}.real_records": 200, f"{ruler}.gain": gain,
+        f"{ruler}.gain_low": low, f"{ruler}.gain_high": gain + 0.1 if high is None else high,
+    }  # fmt: skip
 
 
 GOOD = ruled("vectors", 0.75, 0.15, 0.05) | ruled("words", 0.72, 0.12, 0.02)

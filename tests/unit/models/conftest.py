@@ -25,16 +25,10 @@ def folders(tmp_path_factory):
     """``folders(name)``: path of a tiny model, or ``tiny``, as models.language takes it."""
     root = tmp_path_factory.mktemp("models")
     makers = {
-        "llama": save_llama,
-        "chat": lambda folder: save_llama(folder, chat=True),
-        "gpt2": save_gpt2,
-        "sliding": save_sliding,
-        "softcapped": save_softcapped,
-        "hybrid": save_hybrid,
-        "falcon": save_falcon,
-        "mamba": save_mamba,
-        "bert": save_bert,
-    }
+        "llama": save_llama, "chat": lambda folder: save_llama(folder, chat=True),
+        "gpt2": save_gpt2, "sliding": save_sliding, "softcapped": save_softcapped,
+        "hybrid": save_hybrid, "falcon": save_falcon, "mamba": save_mamba, "bert": save_bert,
+    }  # fmt: skip
 
     def get(name):
         if name == "tiny":

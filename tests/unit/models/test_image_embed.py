@@ -19,14 +19,10 @@ RNG = np.random.default_rng(0)
 SHAPES = [(28, 28), (8, 8), (28, 28, 3), (1, 1), (200, 3), (17, 31, 3), (28, 28, 4), (5, 5, 1)]
 IMAGES = [RNG.integers(0, 256, SHAPES[i % len(SHAPES)]).astype(np.uint8) for i in range(45)]
 ODD: list[Any] = [
-    np.zeros((0, 0), np.uint8),
-    np.zeros((3, 0, 3), np.uint8),
-    np.full((4, 4), np.nan),
-    np.zeros((2, 2, 2), np.uint8),
-    np.zeros((2, 2, 2, 2), np.uint8),
-    np.uint8(3),
+    np.zeros((0, 0), np.uint8), np.zeros((3, 0, 3), np.uint8), np.full((4, 4), np.nan),
+    np.zeros((2, 2, 2), np.uint8), np.zeros((2, 2, 2, 2), np.uint8), np.uint8(3),
     np.zeros(5, np.uint8),
-]
+]  # fmt: skip
 
 
 def load(embedder="builtin", rows=16):

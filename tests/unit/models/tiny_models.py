@@ -47,18 +47,11 @@ def save_llama(folder, *, chat=False, eos=True, **settings):
 
     torch.manual_seed(1)
     options = {
-        "vocab_size": save_tokenizer(folder, chat=chat, eos=eos),
-        "hidden_size": 36,
-        "intermediate_size": 50,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 3,
-        "head_dim": 10,
-        "max_position_embeddings": 128,
-        "initializer_range": 0.3,
-        "bos_token_id": 0,
-        "eos_token_id": [3, 1] if chat else 1,
-    }
+        "vocab_size": save_tokenizer(folder, chat=chat, eos=eos), "hidden_size": 36,
+        "intermediate_size": 50, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 3, "head_dim": 10, "max_position_embeddings": 128,
+        "initializer_range": 0.3, "bos_token_id": 0, "eos_token_id": [3, 1] if chat else 1,
+    }  # fmt: skip
     LlamaForCausalLM(LlamaConfig(**{**options, **settings})).save_pretrained(folder)
     return folder
 
@@ -138,13 +131,9 @@ def save_bert(folder, **settings):
     )
     tokenizer.save_pretrained(folder)
     options = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 128,
+        "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 64,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 128,
         "initializer_range": 0.3,
-    }
+    }  # fmt: skip
     BertForMaskedLM(BertConfig(**{**options, **settings})).save_pretrained(folder)
     return folder

@@ -30,15 +30,10 @@ def script(label, reference, tokens):
 
 def config(**settings):
     defaults = {
-        "batch_size": 2,
-        "max_tokens": 2,
-        "temperature": 1.0,
-        "top_k": 3,
-        "guidance": 1.0,
-        "texts_per_label": 1,
-        "whole_sentences": False,
+        "batch_size": 2, "max_tokens": 2, "temperature": 1.0, "top_k": 3, "guidance": 1.0,
+        "texts_per_label": 1, "whole_sentences": False,
         "prompt": Prompt(private="{reference}", public=""),
-    }
+    }  # fmt: skip
     return InvisibleInkSettings(**(defaults | settings))
 
 
