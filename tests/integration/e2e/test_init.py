@@ -131,13 +131,6 @@ def test_a_public_size_is_asked_for_and_never_counted(
     )
 
 
-def test_rows_may_be_units(init, tickets, tmp_path):
-    assert init("--data", str(tickets), "--rows-are-units")[0] == 0
-    config = load_config(tmp_path / "params.yaml")
-    assert (config.dataset.unit, config.account.adjacency) == (None, "replace_null")
-    assert config.account.unit == "record"
-
-
 @pytest.mark.parametrize("answer", ["", " "])
 def test_who_is_protected_has_no_default_and_enter_asks_again(init, tickets, tmp_path, answer):
     given = ("--data", str(tickets), "--label", "none")
@@ -300,25 +293,13 @@ def test_a_private_file_is_kept_out_of_git_and_dvc(init, tmp_path):
         (("--data", "My tickets.csv", "--rows-are-units", "--text", "{body} {nosuch}"), "'nosuch'"),
         (("--data", "My tickets.csv", "--rows-are-units", "--unit", "a"), "exclude each other"),
         (("--data", "My tickets.csv", "--rows-are-units", "-m", "nothing"), "not known"),
-        (("--data", "nowhere.csv"), "does not exist. Set --data to the private file."),
-        (("--data", "plain.txt"), ".jsonl, .ndjson, .json, .csv, .tsv, .parquet"),
-        (("--data", "empty.csv"), "empty.csv is empty. Check the export."),
-        (("--data", "list.json"), "Write one per line; of a list: jq"),
-        (("--data", "My tickets.csv", "--unit", ""), "--unit needs an answer"),
-        ((*TICKETS, "--label", "kind", "--labels", " , "), "--labels= , names no label"),
-        ((*TICKETS, "--document", "x" * 201), "has 201 characters, of at most 200"),
         (("--data", "My tickets.csv", "--unit", "customer_id", "--protects", "a b"), "--protects="),
         (("--data", "headless.csv"), "does not look like column names"),
         (("--unit", "x"), "--unit needs --data"),
         (("taken", "--data", "My tickets.csv", "--rows-are-units"), "exists already"),
-        (("plain.txt",), "is not a folder"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(init, tickets, tmp_path, arguments, message):
-    (tmp_path / "plain.txt").write_text("x")
-    for name in ("empty.csv", "empty.jsonl"):
-        (tmp_path / name).write_text("")
-    (tmp_path / "list.json").write_text(json.dumps([{"text": CANARY}] * 3))
     (tmp_path / "headless.csv").write_text(f"1,{CANARY} and a long sentence of a record it is,2\n")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "params.yaml").write_text("mine")
@@ -428,24 +409,3 @@ def test_a_table_of_columns_alone(init, tmp_path):
     code, _, err, _ = init("wrong", *given, "--text", "none")
     assert (code, (tmp_path / "wrong").exists()) == (2, False)
     assert "--columns is missing" in err
-
-
-def test_conversations_name_their_roles(init, tmp_path):
-    file = tmp_path / "chats.csv"
-    file.write_text("who,turns,channel\n1,[],fax\n")
-    given = ("--data", str(file), "--unit", "who", "--label", "none")
-    roles = ("--roles", "user,assistant")
-    code, _, err, _ = init(
-        "told", *given, "--text", "turns", *roles, "--columns", "channel=web,phone"
-    )
-    assert code == 0, err
-    dataset = load_config(tmp_path / "told/params.yaml").dataset
-    assert (dataset.roles, list(dataset.columns)) == (("user", "assistant"), ["channel"])
-    for wrong, message in (
-        (("--text", "turns", "--roles", "user"), "two or more"),
-        (("--text", "none", *roles, "--columns", "channel=web"), "roles are of a conversation"),
-        (("--text", "turns", *roles, "--columns", "turns=a,b"), "which is dataset.text already"),
-    ):
-        code, _, err, _ = init("wrong", *given, *wrong)
-        assert (code, (tmp_path / "wrong").exists()) == (2, False)
-        assert message in err
