@@ -22,13 +22,12 @@ from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
-from privsyn.stages.publish import publish, record, restore
+from privsyn.stages.publish import publish, record
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from tests.integration.e2e.small_project import failures, finish, reserve_release
 from tests.integration.e2e.test_metadata import read_by_others
 from tests.integration.e2e.tiny_images import LABELS, SIZE, image_project, private_image, register
-from tests.noise import SeededNoise
 
 
 class MeanValues:
@@ -244,32 +243,6 @@ def test_evaluation_is_internal_and_names_the_embedder(tmp_path):
     assert lines["images"] == "30"
     assert "rows" not in lines
     assert "By a simple classifier" in lines["utility (internal)"]
-
-
-@pytest.mark.slow
-def test_published_exported_and_restored_byte_for_byte(project):
-    ctx = project.context()
-    ctx.noise = lambda: SeededNoise(4)
-    planned, folder = release(ctx)
-    folder = validate(ctx, planned)
-    before = {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    assert len(before) == 6 + 6 + 2
-    answer = publish(ctx, planned)
-    assert answer["rows"] == 6
-    synthetic = ctx.workspace.synthetic("tiny_images")
-    assert {p.relative_to(synthetic).as_posix() for p in synthetic.rglob("*") if p.is_file()} == {
-        name.as_posix()
-        for name in before
-        if name.name not in ("validation.json", "report.html", "report.json", "quality.json")
-    }
-    # dvc.yaml has the reports in another folder.
-    assert set(failures(synthetic, ctx.ledger)) == {"validation reports"}
-    shutil.rmtree(folder)
-    shutil.rmtree(project.root / ".dvc" / "cache")
-    assert restore(ctx, planned.id) == folder
-    after = {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    assert after == before
-    assert failures(folder, ctx.ledger) == {}
 
 
 @pytest.mark.parametrize("place", ["images/notes.txt", "images/deep/a.png", "more/a.png"])
