@@ -52,13 +52,7 @@ Numbers = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
 class Drawn(NamedTuple):
-    """A request to a noise source.
-
-    Attributes:
-        draw: Name of the method: ``noisy_max``, ``laplace``, ``gaussian``, ``fine_gaussian``.
-        values: The values to add noise to: a function of private records.
-        scale: The scale or sigma of the noise.
-    """
+    """A request to a noise source: its name, the values without noise, and scale or sigma."""
 
     draw: str
     values: NDArray[np.int64]
@@ -66,14 +60,9 @@ class Drawn(NamedTuple):
 
 
 class NoNoise:
-    """For tests of methods: a source that adds no noise and records every request.
+    """Adds no noise, chooses the best score, samples every unit, and records every request.
 
-    The best score is chosen and every unit is sampled. So ``drawn`` holds the exact inputs of the
-    method's mechanisms and the requested scales, which sensitivities and prices are about.
-
-    Attributes:
-        drawn: Requested scores and vectors, in order.
-        sampled: Number of units and rate of every sample.
+    So ``drawn`` holds the exact inputs of a method's mechanisms and the scales they asked for.
     """
 
     kind = "none"
@@ -104,16 +93,10 @@ class NoNoise:
 
 
 class Constant(NoNoise):
-    """For tests of methods: a source whose answers depend only on the size of a request.
+    """A source whose answers depend only on the size of a request, as given or from positions.
 
     Everything a run outputs with it is public, so neighboring datasets must give the same bytes:
     any difference went past the mechanisms. Requests are recorded, as in ``NoNoise``.
-
-    Args:
-        choice: The index that ``noisy_max`` returns; the last index if there are fewer.
-        laplace: Result of Laplace noise, from positions; zeros by default.
-        gaussian: Result of Gaussian noise, from positions; zeros by default.
-        sample: Units in a sample, from positions; all by default.
     """
 
     kind = "constant"
@@ -145,18 +128,9 @@ class Constant(NoNoise):
 
 
 class Dies(SeededNoise):
-    """For tests of methods: seeded noise that raises once, in place of its n-th draw.
+    """Seeded noise that raises once, in place of its n-th draw; of 0 draws are only counted.
 
-    A test resumes such a run with a ``SeededNoise`` of any seed; it must return the stored draws
-    unchanged. Sampling of units does not count as a draw here.
-
-    Args:
-        seed: Seed of all other draws.
-        at: Number of the failing draw, from 1. 0: none fails; draws are only counted.
-        error: The exception; by default one that stages take for a failure from outside.
-
-    Attributes:
-        calls: Number of requested draws.
+    Sampling of units does not count as a draw here.
     """
 
     def __init__(self, seed, at=0, error=None):
@@ -189,10 +163,7 @@ class DrawnAgain(BaseException):
 
 
 class NeverDraws:
-    """For tests of methods: a noise that raises ``DrawnAgain`` at whatever it is asked.
-
-    For a run that has all its draws on file already.
-    """
+    """Raises ``DrawnAgain`` at whatever it is asked: for a run that has all its draws on file."""
 
     kind = "never"
 
@@ -203,11 +174,7 @@ class NeverDraws:
 
 
 class NullJournal:
-    """For tests of methods: a journal that writes nothing, so that every run of it draws anew.
-
-    For laws of outputs, which need many runs. Whether a run resumes is tested on a real ``Journal``
-    in a temporary folder.
-    """
+    """A journal that writes nothing, so that every run draws anew: for laws of outputs."""
 
     drawn = False
 
@@ -218,11 +185,6 @@ class NullJournal:
         return [draw() for _, draw in items]
 
     def draw_array(self, key, draw, size):
-        """Make a draw and check its size.
-
-        Raises:
-            ValueError: It is not an int64 array of this size.
-        """
         values = draw()
         # As the real journal does, so that a method with a wrong shape fails in its own tests.
         if values.dtype != np.int64 or values.shape != (size,):
