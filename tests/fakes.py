@@ -60,8 +60,6 @@ class FakeLogitModel:
         script: The logits; by default ``hashed_script``.
         context: Longest prompt plus output, in words.
         heard: Every request for rows: whether private, and all its arguments.
-        coupling: Injected row dependence: this share of the other rows' logits leaks into each row.
-            0 keeps rows exactly independent.
 
     >>> model = FakeLogitModel(("<end>", "a"), script=lambda label, reference, tokens: (0.0, 1.0))
     >>> rows = model.public_rows(PromptTemplate("{reference}", ""), [None], max_tokens=3)
@@ -72,7 +70,6 @@ class FakeLogitModel:
     vocabulary: tuple[str, ...] = WORDS
     script: LogitScript | None = None
     context: int = 512
-    coupling: float = 0.0
     heard: list[dict[str, Any]] = field(default_factory=list, compare=False, repr=False)
     revision: str = "fake-1"
     eos: int = field(default=0, init=False)
@@ -158,8 +155,6 @@ class FakeSession:
             zip(self._rows, self._tokens, strict=True)
         ):
             out[i] = self._script(label, reference, tokens)
-        if self._model.coupling and len(out):
-            out += np.float32(self._model.coupling) * out.sum(axis=0, keepdims=True)
         return out[rows] if columns is None else out[rows][:, columns]
 
     def rewind(self):
