@@ -62,7 +62,7 @@ def test_a_release_is_solved_for_once_and_again_by_verify_alone(make_project, mo
 
 
 @pytest.mark.parametrize(("name", "key"), SOLVED.items())
-@pytest.mark.parametrize("factor", [0.01, 0.5, 2.0, 100.0])
+@pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_an_edited_number_is_priced_as_it_would_draw(make_project, name, key, factor):
     """Whoever edits the solved number draws what the edited event costs, or draws nothing."""
     ctx = make_project(methods={name: METHODS[name]}).context()

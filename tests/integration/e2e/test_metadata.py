@@ -17,7 +17,7 @@ from privsyn.data.artifacts import ArtifactRef, sha256_file
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.release import certificate
 from privsyn.release.facts import WANTED, ReleaseFacts, one_line
-from privsyn.release.metadata import checklist, croissant, deployment
+from privsyn.release.metadata import checklist, deployment
 from privsyn.release.plan import release_id
 from privsyn.release.settings import Stated
 from privsyn.stages.plan import plan
@@ -150,21 +150,6 @@ def test_mlcroissant_reads_the_records_by_the_description(tmp_path):
     read = read_by_others(folder)
     assert [row["records/text"] for row in read] == [row["text"] for row in rows]
     assert [row["records/label"] for row in read] == [row["label"] for row in rows]
-
-
-@pytest.mark.parametrize("name", RELEASES)
-def test_a_description_names_files_by_digest_and_says_what_is_not_known(name):
-    facts = of(name, {})
-    described = croissant(facts)
-    files = {file["@id"]: file["sha256"] for file in described["distribution"]}
-    assert files == {
-        file: sha256_file(GOLDEN / name / file) for file in ("synthetic.jsonl", "certificate.json")
-    }
-    assert described["conformsTo"][0] == "http://mlcommons.org/croissant/1.1"
-    assert facts.numbers in described["rai:personalSensitiveInformation"][0]
-    assert described["license"] == "Not stated."
-    for field in ("dataCollection", "dataLimitations", "dataUseCases", "dataBiases"):
-        assert described[f"rai:{field}"]
 
 
 def test_hostile_words_are_escaped_wherever_they_go(tmp_path, cli):

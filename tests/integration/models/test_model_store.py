@@ -337,46 +337,6 @@ def test_a_killed_conversion_leaves_no_model_and_two_fetches_make_one(store, mod
     assert describe(ModelsConfig(language="small")).revision
 
 
-def test_a_gguf_file_that_is_not_read_says_which_are(store, tmp_path):
-    def said(path):
-        with pytest.raises(ModelError) as caught:
-            describe(ModelsConfig(language=str(path)))
-        return str(caught.value)
-
-    write_gguf(tmp_path / "other.gguf", "clip")
-    assert "architecture clip" in said(tmp_path / "other.gguf")
-    (tmp_path / "lfs.gguf").write_text("version https://git-lfs.github.com/spec/v1\noid x\n")
-    assert "git lfs pull" in said(tmp_path / "lfs.gguf")
-    (tmp_path / "text.gguf").write_text("hello")
-    assert "is not a GGUF file" in said(tmp_path / "text.gguf")
-    write_gguf(tmp_path / "whole.gguf")
-    content = (tmp_path / "whole.gguf").read_bytes()
-    for length in (100, len(content) - 5000):
-        (tmp_path / "cut.gguf").write_bytes(content[:length])
-        assert "cannot be read" in said(tmp_path / "cut.gguf")
-    assert "no such directory" in said(tmp_path / "none.gguf")
-    assert [path for path in store.iterdir() if not path.name.startswith((".", "model-"))] == []
-
-
-def test_the_command_lists_and_fetches(store, model, capsys):
-    from typer.testing import CliRunner
-
-    from privsyn.cli.commands import app
-
-    runner = CliRunner()
-    listed = runner.invoke(app, ["models", "list"])
-    assert listed.exit_code == 0
-    assert "smollm2" in listed.output
-    assert "tiny" in listed.output
-    assert "Apache-2.0" in listed.output
-    fetched = runner.invoke(app, ["models", "fetch", "small"])
-    assert fetched.exit_code == 0, fetched.output
-    assert str(store / "small") in fetched.output.replace("\n", "")
-    assert "yes" in runner.invoke(app, ["models", "list"]).output
-    other = runner.invoke(app, ["models", "fetch", "gpt2"])
-    assert "no such model" in str(other.exception)
-
-
 def test_terms_are_accepted_before_a_model_is_fetched(store, termed, gguf, monkeypatch):
     from typer.testing import CliRunner
 
