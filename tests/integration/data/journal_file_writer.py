@@ -6,7 +6,7 @@ itself SIGKILL
 
 - ``draw``: in the draw; ``store``: half through the file's bytes;
 - ``entry``: before the line that notes the file; ``line``: half through it;
-- ``used``: at the end; ``notes first``: before the file is there, in a journal that notes it first;
+- ``used``: at the end;
 - anything else: nowhere.
 """
 
@@ -19,17 +19,7 @@ import sys
 from pathlib import Path
 
 import privsyn.data.journal as module
-from privsyn.data.journal import _DRAWN, Journal, _name, digest_of, line_of
-
-
-class NotesFirst(Journal):
-    """Broken: notes the digest before the file is there."""
-
-    def draw_file(self, key, draw):
-        held = []
-        [_] = self.draw_all([(key, lambda: held.append(draw()) or digest_of(held[0]))])
-        self._store(_name(key, _DRAWN), held[0])
-        return held[0]
+from privsyn.data.journal import Journal, line_of
 
 
 def die():
@@ -43,8 +33,6 @@ def main(folder, where):
         if where == "store":
             with open(file.with_name(".torn.tmp"), "wb") as stream:
                 stream.write(value[:2])
-            die()
-        if where == "notes first":
             die()
         store(file, value)
 
@@ -66,8 +54,7 @@ def main(folder, where):
         return value.encode()
 
     Journal.create(folder / "j", {"r": 1})
-    kind = NotesFirst if where == "notes first" else Journal
-    with kind.open(folder / "j", {"r": 1}) as journal:
+    with Journal.open(folder / "j", {"r": 1}) as journal:
         journal.public_file("start", lambda: b"public")
         module.store_file, Journal._append = dying_store, dying_append
         (folder / "used").write_bytes(journal.draw_file("step/1", draw))

@@ -4,8 +4,7 @@ Usage: python -m tests.integration.data.journal_writer FOLDER WHERE NUMBER. The 
 FOLDER/j. Every draw made is a line of FOLDER/calls, whatever becomes of it; what a caller has seen
 lies in FOLDER/used-0 and used-3. The process sends itself SIGKILL at draw NUMBER: WHERE is
 
-- ``draw``: in it, once it is made; ``broken draw``: the same, in a journal that draws before it
-  writes;
+- ``draw``: in it, once it is made;
 - ``write``: half through its line; ``fsync``: before that is on disk;
 - ``room``: once its room was tried;
 - anything else: nowhere.
@@ -18,19 +17,10 @@ import os
 import secrets
 import signal
 import sys
-from functools import partial
 from pathlib import Path
 
 import privsyn.data.journal as module
 from privsyn.data.journal import Journal
-
-
-class DrawsFirst(Journal):
-    """Broken: makes all the draws, then writes them."""
-
-    def draw_all(self, items):
-        ready = [(k, draw if self.has(k) else partial(int, draw())) for k, draw in items]
-        return super().draw_all(ready)
 
 
 class Draws:
@@ -44,7 +34,7 @@ class Draws:
     def __call__(self):
         value = secrets.randbelow(10**9)
         os.write(self.calls, b"%d\n" % value)
-        if self.where.endswith("draw") and self.made == self.number:
+        if self.where == "draw" and self.made == self.number:
             die()
         self.made += 1
         return value
@@ -82,9 +72,8 @@ def die():
 def main(folder, where, number):
     draw = Draws(folder, where, number)
     module.os = DyingOs(draw)
-    kind = DrawsFirst if where.startswith("broken") else Journal
     Journal.create(folder / "j", {"r": 1})
-    with kind.open(folder / "j", {"r": 1}) as journal:
+    with Journal.open(folder / "j", {"r": 1}) as journal:
         out = []
         for start in (0, 3):
             out += journal.draw_all([(f"t{n}", draw) for n in range(start, start + 3)])

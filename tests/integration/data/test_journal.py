@@ -56,24 +56,12 @@ def test_killed_anywhere_it_resumes_with_the_same_draws(tmp_path, where, number)
     assert killed_then_resumed(tmp_path, where, number) == []
 
 
-def test_a_journal_written_after_the_draws_is_caught(tmp_path):
-    assert killed_then_resumed(tmp_path, "broken draw", 5) != []
-
-
 def killed_with_a_file(folder, where):
-    """Draws made in a killed and a resumed run, and whether the last one is that in use.
-
-    None where the resumed run could not go on.
-    """
+    """Draws made in a killed and a resumed run, and whether the last one is that in use."""
     command = [sys.executable, "-m", "tests.integration.data.journal_file_writer", str(folder)]
     killed = subprocess.run([*command, where], check=False, cwd=ROOT)
     assert killed.returncode == -signal.SIGKILL
-    resumed = subprocess.run(
-        [*command, "nowhere"], check=False, cwd=ROOT, stderr=subprocess.PIPE, text=True
-    )
-    if resumed.returncode:
-        assert "ReleaseLost" in resumed.stderr
-        return None
+    subprocess.run([*command, "nowhere"], check=True, cwd=ROOT)
     calls = (folder / "calls").read_text().split()
     return len(calls), (folder / "used").read_text() == calls[-1]
 
@@ -83,7 +71,3 @@ def killed_with_a_file(folder, where):
 )
 def test_a_killed_draw_of_a_file_is_made_again_only_where_nobody_saw_it(tmp_path, where, draws):
     assert killed_with_a_file(tmp_path, where) == (draws, True)
-
-
-def test_a_digest_noted_before_its_file_is_caught(tmp_path):
-    assert killed_with_a_file(tmp_path, "notes first") is None

@@ -6,12 +6,11 @@ import os
 import threading
 
 import pytest
-import sqlalchemy as sa
 
 from privsyn.dp.events import ZCDP, Pure
 from privsyn.dp.filters import filter_budget, filter_order
-from privsyn.errors import BudgetExceeded, VerificationError
-from privsyn.ledger import balances, chain, database
+from privsyn.errors import BudgetExceeded
+from privsyn.ledger import balances, chain
 from privsyn.ledger.ledger import Ledger
 from tests.unit.ledger.ledger_cases import (
     PURE,
@@ -90,15 +89,6 @@ def test_reading_and_writing_are_one_step(ledger, monkeypatch):
     ledger.accounts.open(PURE)
     assert meet_before_writing(ledger, monkeypatch, patience=0.5) == ["in", "out"]
     ledger.verify()
-
-
-def test_without_begin_immediate_both_would_spend(lite, monkeypatch):
-    """The broken variant that the test above must catch; the audit catches it, too."""
-    lite.accounts.open(PURE)
-    sa.event.remove(lite.database._engine, "begin", database._begin_sqlite)
-    assert meet_before_writing(lite, monkeypatch, patience=300) == ["in", "in"]
-    with pytest.raises(VerificationError, match=r"does not fit account"):
-        lite.verify()
 
 
 def test_a_writer_killed_in_the_middle_leaves_nothing(url):
