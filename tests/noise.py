@@ -9,7 +9,6 @@ so the certificate of a release says ``not-private``. Fake models are in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -45,10 +44,6 @@ class SeededNoise:
     def sample(self, units, rate):
         mask: NDArray[np.bool_] = self._rng.random(units) < rate
         return mask
-
-
-Numbers = Callable[[NDArray[np.int64]], NDArray[np.int64]]
-"""Positions of a vector (0, 1, 2, ...) -> the number at each position."""
 
 
 class Drawn(NamedTuple):

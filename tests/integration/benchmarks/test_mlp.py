@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 with pytest.MonkeyPatch.context() as patch:  # as where a benchmark is started
     patch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
@@ -14,7 +13,6 @@ with pytest.MonkeyPatch.context() as patch:  # as where a benchmark is started
     from mlp import classify, downstream_mlp, train
 
 NAMES = ("Billing", "Symptoms", "Results")
-Side = tuple[NDArray[np.float32], list[str | None]]
 
 
 def side(count, seed, shift=0.0, stretch=1.0):

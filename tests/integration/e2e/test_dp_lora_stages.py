@@ -197,13 +197,6 @@ def test_a_failure_while_writing_loses_nothing(make):
     assert failures(certify(ctx, planned), ctx.ledger) == {}
 
 
-DAMAGE = {
-    "changed": lambda folder: (folder / "labels.json").write_text('{"Billing": 9}'),
-    "missing": lambda folder: (folder / "adapter_config.json").unlink(),
-    "extra": lambda folder: (folder / "optimizer.pt").write_bytes(b"x"),
-}
-
-
 def test_another_price_than_the_settings_does_not_verify(make, tmp_path):
     ctx = make().context()
     _, folder = release(ctx)

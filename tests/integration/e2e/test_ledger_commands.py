@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
@@ -16,10 +15,9 @@ from privsyn.methods.invisible_ink import method
 from privsyn.methods.shared.prompts import Prompt
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
-from tests.integration.e2e.small_project import Project, finish, reserve_release
+from tests.integration.e2e.small_project import finish, reserve_release
 
 Told = tuple[int, str, str]
-Run = Callable[..., Told]
 
 
 @pytest.fixture
@@ -32,7 +30,7 @@ def run(project, command):
     return partial(command, project.root)
 
 
-def released(project: Project, fake):
+def released(project, fake):
     ctx = project.context()
     planned = reserve_release(ctx)
     return planned, finish(ctx, planned, fake)

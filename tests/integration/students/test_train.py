@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-import yaml
 
 from privsyn.data.artifacts import sha256_file
 from privsyn.errors import ConfigError, ModelError
@@ -139,11 +138,3 @@ def test_what_cannot_be_trained_is_refused(tiny, tmp_path, monkeypatch):
 
 def diverging(logits, *targets, **options):
     return logits.sum() * math.nan
-
-
-PARAMS = yaml.safe_load("""
-dataset: {name: letters, path: private.jsonl}
-account: {name: letters, adjacency: replace_null, epsilon: 8.0, delta: 1.0e-6}
-privacy: {epsilon: 4.0, delta: 1.0e-6}
-methods: {distill: {student: 11.2M}}
-""")

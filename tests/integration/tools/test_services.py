@@ -109,14 +109,6 @@ def test_secrets_are_readable_by_their_owner_alone_and_survive(root):
     assert home.stat().st_mode & 0o777 == 0o700
 
 
-LISTENING = """
-import socket, sys, time
-port = socket.socket(); port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-port.bind(("127.0.0.1", int(sys.argv[1]))); port.listen()
-time.sleep(120)
-"""
-
-
 def test_the_lineage_server_lets_nobody_in_without_the_password(root):
     """The real one, under the tracker of a task."""
     from tools.local.environment import mlflow_environment

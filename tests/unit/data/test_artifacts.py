@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import stat
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import pytest
 
@@ -19,8 +17,6 @@ from privsyn.data.artifacts import (
     write_jsonl_atomic,
 )
 from privsyn.errors import StorageError
-
-Disk = Callable[[int], AbstractContextManager[None]]
 
 
 def test_jsonl_rows_digest_and_reference(tmp_path):

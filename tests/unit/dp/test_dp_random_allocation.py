@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import binom
@@ -37,8 +36,6 @@ from privsyn.dp.events import (
 from privsyn.dp.filters import covering_mu_squared, gaussian_mu_squared
 from privsyn.dp.risk import risk
 from privsyn.methods.base import PricingFacts
-
-Law = NDArray[np.float64]
 
 
 def deltas(p, q, epsilons):
@@ -173,19 +170,6 @@ def test_noise_beside_the_places_is_covered():
         for epsilon, delta in zip(EPSILONS, exact, strict=True):
             if delta > 1e-12:
                 assert allocation_epsilon(event, float(delta)) >= epsilon - 1e-12
-
-
-def test_an_allocation_that_is_told_costs_the_whole_place():
-    """The broken build: a page that depends on the place of a unit."""
-    (with_unit, without), places = draws(1.5, (0.75, 0.75)), 3
-    laws = []
-    for place in range(places):
-        release = product([with_unit if i == place else without for i in range(places)])
-        laws.append(np.concatenate([release / places * (i == place) for i in range(places)]))
-    marked = np.sum(laws, axis=0)
-    none = np.concatenate([product([without] * places) / places] * places)
-    mu = bounded_range.gaussian_mu((((Draw(1.5),), 2),))
-    assert np.any(deltas(marked, none, EPSILONS) > random_allocation.deltas(mu, places, EPSILONS))
 
 
 @pytest.mark.parametrize(("mu", "places"), [(0.3, 2), (0.74, 20), (1.2, 20), (2.3, 7)])

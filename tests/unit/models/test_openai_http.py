@@ -6,7 +6,6 @@ import json
 import logging
 import time
 import traceback
-from collections.abc import Callable
 from typing import ClassVar
 
 import openai
@@ -44,9 +43,6 @@ def _environment(monkeypatch):
     monkeypatch.setattr(openai_http, "RETRIES", 2)
     monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.001)
     openai_http._used.clear()
-
-
-Make = Callable[..., ServerTextModel]
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from privsyn.errors import ModelError
@@ -12,8 +9,6 @@ from privsyn.models.language.prompts import CHARS_PER_TOKEN, CHAT, PLAIN, Prompt
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN
 from privsyn.models.rows import with_columns, with_row
-
-Encoders = Callable[[str], tuple[Any, PromptEncoder]]
 
 
 @pytest.fixture

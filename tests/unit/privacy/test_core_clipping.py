@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -21,7 +19,6 @@ ROWS = np.array(
     np.float32,
 )  # fmt: skip
 Rows = NDArray[np.float32]
-Sum = Callable[[Rows], NDArray[np.int64]]
 
 
 def invisible_ink(rows, gain=3.0):

@@ -378,25 +378,6 @@ def test_no_setting_is_opened_as_a_file_unless_it_is_marked(name, tmp_path, open
     assert not unmarked(load_method(name), file, opened)
 
 
-def test_a_method_that_opens_an_unmarked_setting_is_caught(tmp_path, opened):
-    class LeakyConfig(Section):
-        words: str = ""
-
-    class Plain:
-        Config = LeakyConfig
-
-        def resolve(self, cfg, models):
-            if cfg.words:
-                Path(cfg.words).read_bytes()
-            raise ValueError
-
-    file = tmp_path / "mine.txt"
-    file.write_text("one\ntwo\n")
-    assert unmarked(Plain(), file, opened) == {"words"}
-    kps = load_method(KPS)
-    assert str(file) in read_by(kps, {"vocabulary": str(file)}, opened), "the search sees nothing"
-
-
 OPENERS = {"open", "read_text", "read_bytes", "expanduser", "fdopen", "glob", "rglob", "iterdir"}
 ALLOWED = {
     "vocabulary.py": set(),

@@ -1,9 +1,5 @@
 """Rows of synthetic files the validation tests share."""
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
-
 LABELS = ("Billing", "Symptoms")
 WORDS = "please move my visit to next week because the bill from march is still open".split()
 
@@ -17,6 +13,3 @@ def good_rows(count=40):
         }
         for i in range(count)
     ]
-
-
-Write = Callable[[Iterable[Any]], Path]
