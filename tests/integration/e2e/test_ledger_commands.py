@@ -17,8 +17,6 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from tests.integration.e2e.small_project import finish, reserve_release
 
-Told = tuple[int, str, str]
-
 
 @pytest.fixture
 def project(make_project):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from privsyn.dp.clipping import clip_difference, clip_recenter, grid_bound, to_grid
 
@@ -18,7 +17,6 @@ ROWS = np.array(
     ],
     np.float32,
 )  # fmt: skip
-Rows = NDArray[np.float32]
 
 
 def invisible_ink(rows, gain=3.0):
