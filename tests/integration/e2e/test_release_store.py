@@ -113,19 +113,6 @@ def test_stages_go_on_where_the_folder_never_was(homes):
     assert third.root.joinpath("releases", homes.planned.id, layout.ARTIFACT).stat().st_mode & 0o444
 
 
-def test_an_auditor_with_the_store_alone_verifies(homes):
-    validate(homes.home("second").context(), homes.planned)
-    empty = homes.base / "empty"
-    empty.mkdir()
-    done = Project(empty).cli(
-        "verify", homes.planned.id, "--releases", f"file://{homes.store}", "--json"
-    )
-    checks = {check["name"]: check["passed"] for check in json.loads(done.stdout)}
-    assert checks["artifact is unchanged"] is True
-    assert checks["guarantee"] is True
-    assert sorted(path.name for path in empty.iterdir()) == ["releases"]
-
-
 def test_only_what_passed_is_among_the_releases(homes):
     """A bucket's policy may open releases/ to many: a failed one never lies there."""
     store, name = ReleaseStore(f"file://{homes.store}"), homes.planned.id
@@ -258,15 +245,6 @@ def test_reports_that_the_ledger_does_not_know_are_not_signed_or_kept(homes):
     assert not (folder / layout.REPORT_PAGE).exists()
     assert layout.suite_passed(folder) is None
     assert "all is well" not in (validate(third, homes.planned) / layout.REPORT_PAGE).read_text()
-
-
-def test_files_of_no_release_stay_where_they_are(homes):
-    folder = homes.made.root / "releases" / homes.planned.id
-    (folder / "notes.txt").write_text("of the owner")
-    (folder / ".half.tmp").write_text("half a file")
-    store = ReleaseStore(f"file://{homes.store}")
-    store.put(folder, "releases", passed=False)
-    assert store.manifest(homes.planned.id).files.keys() == {layout.ARTIFACT, layout.CERTIFICATE}
 
 
 def test_of_two_that_certify_at_once_the_ledgers_is_kept(homes):

@@ -77,20 +77,6 @@ def test_a_retry_in_another_process_continues_the_same_runs(store):
     assert len(runs(again)) == 2
 
 
-def test_awkward_names_and_long_values_are_written(tracker):
-    run_id = tracker.release_run("ink-1")
-    tracker.log_params(
-        run_id, {"methods[ink]:prompt": "x" * 7000} | {f"p{i}": i for i in range(150)}
-    )
-    tracker.set_tags(run_id, {"privsyn.event": "y" * 9000, "dag": None})
-    tracker.log_metrics(run_id, {"accuracy (macro)": 0.5, "perplexity": float("nan")})
-    data = get(tracker, run_id).data
-    assert len(data.params) == 151
-    assert data.params["methods_ink__prompt"].endswith("...")
-    assert data.tags["privsyn.event"].endswith("...")
-    assert data.metrics["accuracy _macro_"] == 0.5
-
-
 def test_the_dataset_is_an_opaque_version(tracker):
     with pytest.raises(ConfigError, match="quote"):
         tracker.release_run("it's")

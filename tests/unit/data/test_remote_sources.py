@@ -244,31 +244,6 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(("name", "content"), KINDS)
-def test_what_lies_in_place_of_a_file_is_told(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content)
-    for look in (
-        lambda: check_source(config(tmp_path / name)),
-        lambda: read_header(tmp_path / name),
-    ):
-        with pytest.raises(DataError, match=KINDS[name, content]):
-            look()
-
-
-def test_a_file_or_a_folder_that_dvc_holds_is_told(tmp_path):
-    (tmp_path / "a.jsonl.dvc").write_text("outs:\n")
-    (tmp_path / "raw.dvc").write_text("outs:\n")
-    for name, pointer in {
-        "a.jsonl": "a.jsonl.dvc",
-        "raw/b.csv": "raw.dvc",
-        "raw": "raw.dvc",
-    }.items():
-        with pytest.raises(DataError, match=f"dvc pull .*{pointer}"):
-            check_source(config(tmp_path / name))
-    with pytest.raises(DataError, match="does not exist"):
-        check_source(config(tmp_path / "c.jsonl"))
-
-
 # -- addresses ---------------------------------------------------------------------------------
 
 

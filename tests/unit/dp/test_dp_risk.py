@@ -246,11 +246,3 @@ def test_more_units_are_never_safer(event):
     for name, value in one.figures().items():
         assert value <= two.figures()[name] * (1 + 1e-3)
         assert two.figures()[name] <= five.figures()[name] * (1 + 1e-3)
-
-
-def test_words_of_a_group_round_up():
-    assert Risk(0.2, 0.1, 0.381).words_together(4, "patients") == (
-        "About 4 patients together, a family for example, the guess is right at most 70 times in "
-        "100."
-    )
-    assert "perhaps every time." in Risk(1.0, 1.0, 0.9999).words_together(4, "patients")

@@ -95,30 +95,6 @@ def test_padding_with_zeros_is_a_constant_factor(length):
     assert padded == pytest.approx(prefix * factor, rel=1e-6)  # unit length to float32
 
 
-def test_padding_cancels_in_released_scores():
-    """The same through features: scores of padded queries over prefix kernels are one constant."""
-    rng = np.random.default_rng(4)
-    vectors = unit(rng, 5)
-    shape = structures("logarithmic", 4, 400_000, 1.0)[1]
-    private = rng.integers(0, 5, (6, 4))
-    angles = shape.angles(vectors)
-    scores = Scorer(angles, 2).scores(exact_sums(angles, private), np.array([[1, 3]]))[0]
-    whole = Structure(0, 3, shape.bandwidth, 2)
-    asked = np.array([[1, 3, word] for word in range(5)])
-    prefix = kernel(whole, vectors, private[:, :3], asked).sum(axis=0)
-    expected = math.exp(-shape.block_norm)
-    assert scores / prefix == pytest.approx(np.full(5, expected), rel=0.05)
-
-
-def test_padding_factor_is_at_most_e_where_it_is_asked():
-    for length in range(1, 34):
-        shapes = structures("logarithmic", length, 2, 1.0)
-        for step in range(1, length + 1):
-            shape = shapes[structure_of("logarithmic", step)]
-            assert step <= shape.blocks
-            assert shape.block_norm * (shape.blocks - step) <= 1 + 1e-12
-
-
 @pytest.mark.parametrize("length", range(1, 34))
 def test_structures_of_an_ensemble(length):
     assert len(structures("independent", length, 2, 1.0)) == 1
@@ -130,13 +106,6 @@ def test_structures_of_an_ensemble(length):
     assert [s.number for s in logarithmic] == list(range(count))
     asked = {structure_of("logarithmic", step) for step in range(1, length + 1)}
     assert asked == set(range(count))
-
-
-def test_sequences_of_documents():
-    made = windows([[1, 2, 3], [], [4]], blocks=4, most=2)
-    assert made.tolist() == [[1, 2, 3, 1], [2, 3, 1, 2], [4, 4, 4, 4]]
-    assert windows([], 3, 5).shape == (0, 3)
-    assert windows([[]], 3, 5).shape == (0, 3)
 
 
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
