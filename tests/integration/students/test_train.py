@@ -46,10 +46,6 @@ def config(tiny, **changes):
     )
 
 
-def weights(folder):
-    return student.read_model(folder).state_dict()
-
-
 def test_a_student_learns_its_texts(tiny, tmp_path):
     seen = []
     made = train_student(

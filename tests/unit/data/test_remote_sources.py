@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import lzma
 from pathlib import Path
 
 import pyarrow as pa
@@ -228,20 +227,6 @@ def test_no_message_names_a_part(tmp_path, ending, content, monkeypatch, caplog)
     assert said
     assert CANARY.casefold() not in ("".join(said) + caplog.text).casefold()
     assert all(f"of {source}" in one for one in said)
-
-
-KINDS = {
-    ("a.jsonl", PACKED): "packed by gzip, whatever.*Rename it",
-    ("a", PACKED): "packed by gzip",
-    ("a.csv", lzma.compress(b"user,text")): "packed by xz",
-    ("a.csv", b"PAR1\x15\x04..."): "Parquet, whatever its name",
-    ("a.csv", b"PK\3\4..."): "a zip archive or a workbook",
-    ("a.csv.gz", POINTER): "Git LFS.*git lfs pull",
-    ("a.jsonl", b"/annex/objects/MD5-s1--2\n"): "git annex get",
-    ("a.jsonl", '{"text": "a"}'.encode("utf-16")): "in UTF-16",
-    ("a.jsonl.dvc", b"outs:\n- md5: 0\n"): "dvc pull",
-    ("a.json", b'{\n  "user": "1"\n}\n'): "jq -c",
-}
 
 
 # -- addresses ---------------------------------------------------------------------------------
