@@ -12,7 +12,7 @@ import torch
 from privsyn.errors import ModelError
 from privsyn.models.images.diffusers_image import DiffusionImages
 from privsyn.models.images.image_folders import ImageFacts
-from privsyn.models.loading import describe_role, load_image_embedder, load_image_model, load_role
+from privsyn.models.loading import describe_role, load_image_model, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tests.unit.models.tiny_generators import save_stable_diffusion, save_unet
 
@@ -263,26 +263,3 @@ def test_stable_diffusion_follows_the_contract(prompted):
 @pytest.fixture(scope="module")
 def builtin():
     return load_role(ModelsConfig(), "image", PerformanceConfig(device="cpu", threads=1))
-
-
-def test_the_builtin_makes_the_digits_it_is_asked_for(builtin):
-    """Judged by scikit-learn's own scans, which neither the generator nor the encoder has seen."""
-    from sklearn.datasets import load_digits
-    from sklearn.linear_model import LogisticRegression
-
-    encoder = load_image_embedder(ModelsConfig(), CPU)
-    scans, labels = load_digits(return_X_y=True)
-    real = [np.rint(scan.reshape(8, 8) * 255 / 16).astype(np.uint8) for scan in scans[:1000]]
-    judge = LogisticRegression(max_iter=1000, C=0.1).fit(encoder.embed(real), labels[:1000])
-    made = [image for label in range(10) for image in builtin.random(8, str(label))]
-    right = judge.predict(encoder.embed(made)) == np.repeat(np.arange(10), 8)
-    assert right.mean() > 0.6
-
-
-def test_the_builtin_varies(builtin):
-    images = builtin.random(10, "3")
-    near, far = (np.stack(builtin.vary(images, "3", degree)) for degree in (0.1, 0.9))
-    base = np.stack(images).astype(float)
-    assert ((near - base) ** 2).mean() < 0.5 * ((far - base) ** 2).mean()
-    with pytest.raises(ModelError, match="0, 1, 2, 3, 4, 5, 6, 7, 8, 9"):
-        builtin.random(1, "ten")

@@ -31,23 +31,6 @@ def builtin():
     return load()
 
 
-def test_records_of_three_lengths_leave_few_rows_of_a_cpu_spare():
-    model = load_embedder(ModelsConfig(), PerformanceConfig(device="cpu"))
-    rows = 0
-    one_pass = model._pass
-
-    def counted(part, length):
-        nonlocal rows
-        rows += model._slots
-        return one_pass(part, length)
-
-    texts = [text for text in ("a", "b " * 20, "c " * 40) for _ in range(17)]
-    model.embed(texts)  # which tries every length once
-    model._pass = counted
-    model.embed(texts)
-    assert rows == 3 * 32
-
-
 @pytest.fixture
 def own(tmp_path):
     """A copy of the builtin's small files with tiny random weights, as a user would bring it."""
