@@ -44,7 +44,7 @@ METHODS: dict[str, dict[str, object]] = {
         "private_tokens": 12,
         "svt_threshold": 0.3,
         "svt_noise": 2.0,
-        "max_texts": 20,
+        "max_texts": 5,
         "max_tokens": 4,
         "top_k": 50,
     },
