@@ -224,16 +224,6 @@ def test_a_file_that_stays_away_is_an_error_and_no_folder(stored, tmp_path):
     assert not (tmp_path / "reader" / "releases" / stored.name).exists()
 
 
-def test_a_stage_takes_a_release_by_name(stored):
-    validate(stored.project.context(), stored.planned)
-    reserve(stored.project.context(), stored.planned)
-    shutil.rmtree(stored.project.root / "plans", ignore_errors=True)
-    done = stored.project.cli("stage", "validate", "--plan", stored.name)
-    assert "valid:" in done.stdout
-    refused = stored.project.cli("stage", "validate", "--plan", OTHER, check=False)
-    assert "does not exist" in refused.stderr
-
-
 @pytest.mark.parametrize("change", ["not json", "another's", "another target"])
 def test_a_plan_that_was_changed_is_refused(stored, tmp_path, change):
     reserve(stored.project.context(), stored.planned)

@@ -134,27 +134,6 @@ def test_performance_settings_change_no_output(tmp_path):
     assert outputs[0] == outputs[1] == outputs[2]
 
 
-@pytest.mark.parametrize(("expected", "together"), [(0, 8), (4, 8), (16, 4), (100, 1), (0.5, 8)])
-def test_where_buckets_are_crowded_by_public_estimate_fewer_texts_are_decoded_together(
-    tmp_path, expected, together
-):
-    """64 rows at a time, of 8 texts of a batch_size of 8 or of fewer that hold more."""
-
-    class Watched(FakeLogitModel):
-        def public_rows(self, template, labels, max_tokens):
-            seen.append(len(labels))
-            return super().public_rows(template, labels, max_tokens)
-
-    seen, cfg = [], config(batch_size=8)
-    performance = PerformanceConfig(rows_per_pass=8)
-    plain = run(tmp_path, cfg, buckets(cfg), NoNoise(), performance, name="plain")
-    found = run(
-        tmp_path, cfg, buckets(cfg), NoNoise(), performance, Watched(), expected_records=expected
-    )
-    assert found == plain
-    assert max(seen) == together
-
-
 @pytest.mark.parametrize("added", [1, 40])
 def test_progress_does_not_tell_how_many_records_a_bucket_holds(tmp_path, added):
     """Counts of progress reach logs: which texts are decoded together is public."""

@@ -408,29 +408,6 @@ def assert_goes_on(seen, first=0):
     assert total - CALL <= done[-1] < total
 
 
-@pytest.mark.parametrize("expansion", [1, 4])
-@pytest.mark.parametrize("lookahead", [0, 2])
-def test_progress_counts_the_samples_that_the_generator_makes(tmp_path, expansion, lookahead):
-    class Counts(Plane):
-        made = 0
-
-        def random(self, count, label):
-            self.made += count
-            return super().random(count, label)
-
-        def vary(self, samples, label, degree):
-            self.made += len(samples)
-            return super().vary(samples, label, degree)
-
-    api = Counts()
-    cfg = config(expansion=expansion, lookahead=lookahead, population=90)
-    seen = followed(tmp_path, cfg, api=api)
-    assert_goes_on(seen)
-    rest = cfg.rounds * (len(LABELS) + 1)
-    assert seen[0][1] == api.made + rest
-    assert api.made > 2 * rest
-
-
 def test_progress_does_not_tell_how_many_records_there_are(tmp_path):
     told = []
     for name, records in (("none", 0), ("one", 1), ("many", 200)):
@@ -447,21 +424,6 @@ def test_progress_does_not_tell_how_many_records_there_are(tmp_path):
     assert_goes_on(steps)
     parts = PARTS * len(LABELS)
     assert read == [(done, parts, "the records") for done in range(parts)]
-
-
-def test_what_is_on_file_counts_as_done(tmp_path):
-    class Dies(Plane):
-        def vary(self, samples, label, degree):
-            if degree < config().degree(2):
-                raise MemoryError
-            return super().vary(samples, label, degree)
-
-    with pytest.raises(MemoryError):
-        run(tmp_path, config(), api=Dies())
-    seen = followed(tmp_path, config())
-    released, rest = 12 * len(LABELS), len(LABELS)  # vectors of each label
-    made = released * config().expansion * (1 + config().lookahead)
-    assert_goes_on(seen, first=made + rest)
 
 
 class DiesAsked(NoNoise):
