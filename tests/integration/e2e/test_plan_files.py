@@ -4,10 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from privsyn.cli import stage as commands
-from privsyn.config import parse_config
 from privsyn.errors import ConfigError
-from privsyn.methods.registry import METHODS, load_method, settings_model
-from privsyn.methods.shared.distill import COMMANDS
 from privsyn.stages.plan import plan
 from privsyn.students.release import StudentPlan, read_plan
 
@@ -43,29 +40,6 @@ def test_a_file_of_another_schema_is_not_a_plan(parent, student, tmp_path, schem
 def test_what_is_not_an_object_of_json_is_not_a_plan(content):
     with pytest.raises(ValidationError):
         read_plan(content)
-
-
-@pytest.mark.parametrize("name", list(COMMANDS))
-def test_none_is_a_method(name):
-    with pytest.raises(ConfigError, match="is not a method: it works on a finished") as refused:
-        load_method(name)
-    assert f"privsyn {name} RELEASE" in refused.value.hint
-    assert name not in METHODS
-
-
-def test_one_without_settings_has_no_section():
-    with pytest.raises(ConfigError, match="is not a method: it works on a finished release"):
-        settings_model("more")
-    with pytest.raises(ConfigError, match="is not a method: it works on a finished release"):
-        parse_config(
-            {
-                "dataset": {"name": "x", "path": "x.jsonl", "unit": "unit"},
-                "account": {"name": "x", "unit": "person", "adjacency": "add_remove",
-                            "epsilon": 1, "delta": 1e-6},
-                "privacy": {"epsilon": 1, "delta": 1e-6},
-                "methods": {"more": {}},
-            }
-        )  # fmt: skip
 
 
 @pytest.mark.parametrize("stage", [commands.stage_preflight, commands.stage_train])
