@@ -17,10 +17,7 @@ from privsyn.errors import ConfigError, DataError, ValidationFailed, Verificatio
 from privsyn.methods.base import Backends
 from privsyn.release import certificate
 from privsyn.report import verification
-from privsyn.stages.certify import certify
-from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate
-from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, record
 from privsyn.stages.reserve import reserve, settle
@@ -169,19 +166,6 @@ def test_images_beside_a_release_of_texts_do_not_verify(tmp_path):
     }
     checks = verification._artifact(tmp_path, {"artifact": artifact})
     assert [check.name for check in checks if check.passed is False] == ["images are unchanged"]
-
-
-def test_a_second_attempt_writes_the_same_folder(project):
-    ctx = project.context()
-    planned = reserve_release(ctx, "tiny_images")
-    for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard)
-    building = ctx.workspace.release(planned.id).with_name(f".{planned.id}.new")
-    (building / "images").mkdir(parents=True)
-    (building / "images" / "left-over.png").write_bytes(b"x")
-    folder = certify(ctx, planned)
-    assert failures(folder, ctx.ledger) == {}
-    assert certify(project.context(), planned) == folder
 
 
 def test_the_form_of_the_images_is_part_of_the_release_id_and_texts_have_none(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from privsyn.evaluation.embeddings import EmbeddedOnce, area, cluster_counts, compare_embeddings
+from privsyn.evaluation.embeddings import area, cluster_counts, compare_embeddings
 
 
 @dataclass
@@ -63,22 +63,6 @@ def test_two_clusters_by_hand():
     first = near + np.array([1, 0, 0, 0], np.float32)
     second = near + np.repeat(np.eye(4, dtype=np.float32)[:2], 10, axis=0)
     assert area(*cluster_counts(first, second)) == pytest.approx(expected)
-
-
-def test_a_text_is_embedded_once_and_a_model_loaded_where_it_is_needed():
-    embedder, loaded = HashEmbedder(), []
-
-    def load():
-        loaded.append(1)
-        return embedder
-
-    once = EmbeddedOnce(load)
-    assert not loaded
-    first = once.embed(["a b", "c d", "a b"])
-    second = once.embed(["c d", "e f"])
-    np.testing.assert_array_equal(first, HashEmbedder().embed(["a b", "c d", "a b"]))
-    np.testing.assert_array_equal(second, HashEmbedder().embed(["c d", "e f"]))
-    assert (embedder.seen, len(loaded)) == ([2, 1], 1)
 
 
 def vectors(words, count):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from privsyn.evaluation.language_model import perplexity_gap
@@ -35,21 +34,6 @@ def test_likelihoods_are_those_of_the_network():
     assert alone < 0
     assert log_likelihoods(model, [("", "a")], 512) == [(0.0, 0)]
     assert log_likelihoods(model, [("", text)], 3)[0][1] == 2  # cut
-
-
-def test_what_texts_begin_with_is_read_once():
-    model, rows = load_role(ModelsConfig(language="tiny"), "language", PerformanceConfig()), []
-    pairs = [("Text: my bill", f" is late {n}" * (n + 1)) for n in range(5)]
-    alone = [log_likelihoods(model, [pair], 64)[0] for pair in pairs]
-    watch = model.network.register_forward_pre_hook(
-        lambda module, args, kwargs: rows.append(kwargs["input_ids"].shape), with_kwargs=True
-    )
-    together = log_likelihoods(model, [*pairs, ("Else:", " no")], 64)
-    watch.remove()
-    np.testing.assert_allclose(together[:5], alone, atol=1e-3)
-    head = len(model.tokenizer("Text: my bill", add_special_tokens=False)["input_ids"])
-    assert {(1, head - 1), (5, 1 + max(n for _, n in alone))} <= set(rows)
-    assert len(rows) == 3
 
 
 def test_a_text_is_cut_before_it_is_tokenized():

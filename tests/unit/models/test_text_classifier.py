@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.errors import ModelError
 from privsyn.evaluation.judge import CLASSIFIER, Case, judge
 from privsyn.models.references import BUILTIN, ModelReference
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.training import text_classifier
-from tests.unit.models.tiny_models import save_mamba
 
 PAIRS = [(f"{('bill', 'knee')[i % 2]} {i % 7}", ("Billing", "Symptoms")[i % 2]) for i in range(40)]
 
@@ -49,19 +47,3 @@ def test_a_model_learns_from_the_texts_alone_and_the_same_every_time(folder, mon
 
 def test_one_label_needs_no_model(tmp_path):
     assert (tuned(tmp_path, [("a", "A")], ["x", "y"]) == "A").all()
-
-
-def test_a_folder_without_weights_is_refused_in_a_line(folder):
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelError) as refused:
-        tuned(folder, PAIRS, ["x"])
-    assert "evaluate.classifier" in refused.value.message
-    assert "\n" not in refused.value.message
-
-
-def test_a_model_that_cannot_classify_is_refused_in_a_line(tmp_path):
-    (tmp_path / "mamba").mkdir()
-    other = ModelReference("evaluate.classifier", str(save_mamba(tmp_path / "mamba")))
-    with pytest.raises(ModelError, match=r"evaluate\.classifier=.* cannot be loaded") as refused:
-        text_classifier.predict_fine_tuned(other, PerformanceConfig(threads=1), PAIRS, ["A text."])
-    assert "\n" not in refused.value.message
