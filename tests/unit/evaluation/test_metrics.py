@@ -19,8 +19,6 @@ from privsyn.evaluation.judge import (
 )
 from privsyn.evaluation.metrics import Metric, compare_labels
 
-LABELS = ["Billing", "Symptoms"]
-
 
 def test_a_metric_is_plain_json():
     metric = Metric("downstream.recall.a", 0.5, "internal", "share found", "A")
