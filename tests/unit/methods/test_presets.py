@@ -14,7 +14,7 @@ from privsyn.errors import ConfigError
 from privsyn.methods.base import PricingFacts, Subject
 from privsyn.methods.registry import METHODS, load_method
 from privsyn.models.language.prompts import CHAT, PLAIN
-from privsyn.models.model_identity import ModelIdentity, parameters
+from privsyn.models.model_identity import ModelIdentity
 from privsyn.section import PAPER, SMALL
 
 RAW: dict[str, Any] = {
@@ -178,28 +178,3 @@ def test_the_papers_prompts_begin_the_answer_and_name_no_class_of_phrases():
     phrases = settings("keyphrase_seeding").prompt
     assert phrases == "Write a news text that contains the following terms: {phrases}"
     assert settings("dp_lora").prompt == ""
-
-
-@pytest.mark.parametrize(
-    ("config", "millions"),
-    [
-        # Llama 3.2 1B, GPT-2 small and SmolLM2 135M, as their pages count them.
-        (
-            {"hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
-             "head_dim": 64, "num_key_value_heads": 8, "intermediate_size": 8192,
-             "vocab_size": 128256,
-             "hidden_act": "silu", "tie_word_embeddings": True},
-            1236,
-        ),
-        ({"n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257}, 124),
-        (
-            {"text_config": {"hidden_size": 576, "num_hidden_layers": 30, "hidden_act": "silu",
-             "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 1536,
-             "vocab_size": 49152}},
-            135,
-        ),
-    ],
-)  # fmt: skip
-def test_a_models_size_is_estimated_from_its_config(config, millions):
-    assert parameters(config) == pytest.approx(millions * 10**6, rel=0.02)
-    assert parameters({"vocab_size": 9}) is None

@@ -275,35 +275,6 @@ def test_identity_is_that_of_the_language_model(load, folders):
         assert load(name).revision == load_language_model(cfg, CPU).revision
 
 
-def test_a_mixture_of_experts_may_read_public_prompts(tmp_path):
-    """Row independence is asked for where private rows go; they never go through a TextModel."""
-    import torch
-    from transformers import MixtralConfig, MixtralForCausalLM
-
-    from tests.unit.models.tiny_models import save_tokenizer
-
-    torch.manual_seed(7)
-    MixtralForCausalLM(
-        MixtralConfig(
-            vocab_size=save_tokenizer(tmp_path),
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=1,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            num_local_experts=4,
-            max_position_embeddings=128,
-            eos_token_id=1,
-        )
-    ).save_pretrained(tmp_path)
-    cfg = ModelsConfig(language=str(tmp_path))
-    model = load_role(cfg, "text", CPU)
-    assert len(model.complete(PROMPTS, max_tokens=3, temperature=1.0)) == len(PROMPTS)
-    for refused in (lambda: load_language_model(cfg, CPU), lambda: describe_role(cfg, "language")):
-        with pytest.raises(ModelError, match="mixture of experts"):
-            refused()
-
-
 @pytest.mark.gpu
 def test_on_cuda(folders):
     import torch

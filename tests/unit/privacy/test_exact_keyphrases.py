@@ -123,48 +123,6 @@ def test_counts_and_noise_are_in_the_same_steps():
     assert mechanism.choice.sensitivity >= step * math.sqrt(cfg.phrases_per_document)
 
 
-def chances(counts, scale, size, seen_only=False):
-    """Probability of every choice of ``size`` terms under exact discrete Laplace noise."""
-    reach = math.ceil(16 * scale)  # beyond it less than 2e-7 of the mass
-    steps = np.arange(-reach, reach + 1)
-    mass = np.exp(-np.abs(steps) / scale)
-    mass /= mass.sum()
-    noisy = [count + steps for count in counts]
-    weights = [mass] * len(counts)
-    if seen_only:
-        noisy = [n if count else np.array([0]) for n, count in zip(noisy, counts, strict=True)]
-        weights = [w if count else np.ones(1) for w, count in zip(weights, counts, strict=True)]
-    grids = np.stack([grid.ravel() for grid in np.meshgrid(*noisy, indexing="ij")])
-    chance = np.multiply.reduce([w.ravel() for w in np.meshgrid(*weights, indexing="ij")])
-    order = np.argsort(-grids, axis=0, kind="stable")[:size]
-    found: dict[tuple[int, ...], float] = {}
-    for choice in product(range(len(counts)), repeat=size):
-        hit = (order == np.array(choice)[:, None]).all(axis=0)
-        if hit.any():
-            found[choice] = float(chance[hit].sum())
-    return found
-
-
-def loss(one, other, scale, **options):
-    p, q = chances(one, scale, 2, **options), chances(other, scale, 2, **options)
-    return max(
-        abs(math.log(p.get(key, 0.0) or 1e-300) - math.log(q.get(key, 0.0) or 1e-300))
-        for key in {*p, *q}
-    )
-
-
-PAIRS = [((2, 1, 0), (1, 0, 0)), ((1, 1, 1), (1, 0, 2)), ((3, 0, 1), (2, 0, 0))]
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_choice_of_terms_is_pure(epsilon):
-    """Exact output distributions of the choice over pairs that differ by S = 2."""
-    choice = choice_of(config(), Adjacency.ADD_REMOVE, 1, epsilon)
-    assert choice.event.epsilon <= epsilon
-    for one, other in PAIRS:
-        assert loss(one, other, choice.scale) <= epsilon + 1e-4
-
-
 def test_every_public_term_is_noised():
     counts = NoNoise()
     public = Vocabulary([f"t{i}" for i in range(500)])
