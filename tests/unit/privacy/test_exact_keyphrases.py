@@ -81,10 +81,6 @@ def choosing(cfg, adjacency, records, epsilon):
     return METHOD.rebuild(cfg, target, facts, {"noise_multiplier": multiplier})
 
 
-def choice_of(*of):
-    return choosing(*of).choice
-
-
 def worst_choice(cfg, adjacency, records=1):
     """Largest move of the histogram, L1 or L2, over the sensitivity that is charged."""
     mechanism = choosing(cfg, adjacency, records, 1.0)
