@@ -102,12 +102,6 @@ def test_nothing_private_is_left_after_a_release_of_images(project, caplog, capf
     assert not any(form.decode("latin-1") in printed for n in range(COUNT) for form in forms(n))
 
 
-@pytest.mark.parametrize("form", range(7))
-def test_the_search_finds_every_form(project, form):
-    (project.root / "leak.db").write_bytes(b"x" * 5 + forms(7)[form] + b"y")
-    assert leaks(project.root) == {"leak.db": "image 7"}
-
-
 def test_the_reader_raises_nothing_with_a_name_in_it(project):
     """Paths of private files are private: they may be names of people."""
     from privsyn.data.readers.formats import read_records

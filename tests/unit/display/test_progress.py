@@ -50,16 +50,6 @@ def on_screen(progress, printed):
         return printed.getvalue()[before:]
 
 
-def test_the_bar_of_a_second_release_is_not_done_with_that_of_the_first():
-    console, printed = terminal()
-    with show_progress(console) as progress:
-        progress("evaluate", 4, 4, "measurements")
-        progress("evaluate", 0, 4, "measurements")
-    last = [line for line in printed.getvalue().split("\x1b[2K") if "evaluate" in line][-1]
-    assert "0/4 measurements" in last
-    assert not last.startswith(" ")  # its spinner turns
-
-
 def test_a_stage_is_on_the_screen_with_its_time_until_it_ends_or_fails():
     console, printed = terminal()
     with show_progress(console) as progress:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sqlite3
 import stat
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -73,16 +72,6 @@ def test_a_locked_ledger_is_waited_for_and_then_refused(url):
         assert impatient.accounts.balance("clinic").spent == 0  # reading goes on
     assert refused.value.retryable
     reserve(impatient, "r")
-
-
-def test_an_exclusive_lock_keeps_readers_out_no_longer_than_allowed(tmp_path):
-    url = f"sqlite:///{tmp_path}/ledger.db"
-    Ledger(url).accounts.open(PURE)
-    holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
-    holder.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(LedgerUnavailable, match="is locked"):
-        Ledger(url, timeout=0.2).accounts.balance("clinic")
-    holder.close()
 
 
 def test_a_full_disk_is_told_with_what_helps(tmp_path):
