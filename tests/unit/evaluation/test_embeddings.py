@@ -89,11 +89,3 @@ def test_the_interval_of_mauve_holds_it_and_narrows_with_more_texts():
         return high - low
 
     assert width(400) < width(50)
-
-
-@pytest.mark.parametrize("different", [1, 2, 3])
-def test_texts_of_few_kinds_are_compared_without_a_complaint(different):
-    """Fewer different vectors than clusters: a warning would be an error here."""
-    kinds = np.eye(3, 8, dtype=np.float32)[:different]
-    first, second = kinds[np.arange(60) % different], kinds[np.arange(120) % different]
-    assert area(*cluster_counts(first, second)) == pytest.approx(1)

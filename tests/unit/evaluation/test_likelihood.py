@@ -8,7 +8,6 @@ import pytest
 
 from privsyn.evaluation.language_model import perplexity_gap
 from privsyn.models.language.likelihood import Readable, log_likelihoods
-from privsyn.models.language.prompts import CHARS_PER_TOKEN
 from privsyn.models.loading import load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
@@ -34,26 +33,6 @@ def test_likelihoods_are_those_of_the_network():
     assert alone < 0
     assert log_likelihoods(model, [("", "a")], 512) == [(0.0, 0)]
     assert log_likelihoods(model, [("", text)], 3)[0][1] == 2  # cut
-
-
-def test_a_text_is_cut_before_it_is_tokenized():
-    """One of millions of letters costs no more than one of as many as are read."""
-    model, seen = load_role(ModelsConfig(language="tiny"), "language", PerformanceConfig()), []
-
-    class Watched:
-        network = model.network
-
-        def tokenizer(self, text, **settings):
-            seen.append(text)
-            return model.tokenizer(text, **settings)
-
-    prompt, text = "first " * 5000 + "Text:", " the bill is late" * 5000
-    [(nats, tokens)] = log_likelihoods(Watched(), [(prompt, text)], 16)
-    [(short, counted)] = log_likelihoods(model, [(prompt[-600:], text[:600])], 16)
-    assert (nats, tokens) == (pytest.approx(short), counted)
-    assert max(map(len, seen)) == 16 * CHARS_PER_TOKEN
-    assert prompt.endswith(seen[0])
-    assert text.startswith(seen[1])
 
 
 def test_perplexity_is_of_tokens_and_has_an_interval():

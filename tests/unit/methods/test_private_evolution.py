@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privsyn.data.images import annotate, decode, encode, note_of, to_content
+from privsyn.data.images import annotate, decode, encode, note_of
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import guarantee
@@ -316,18 +316,6 @@ def test_a_damaged_image_has_no_vote_and_moves_none(tmp_path):
     votes = {k: v for k, v in entries(tmp_path, "one").items() if k == "votes/1"}
     assert votes == {k: v for k, v in entries(tmp_path, "two").items() if k == "votes/1"}
     assert len(one[0]) == len(two[0])
-
-
-def test_images_of_a_mixed_size_in_the_private_data_do_not_end_a_run(tmp_path):
-    class Any(Coordinates):
-        def embed(self, samples):
-            return np.array([[s.mean() / 255, s.std() / 255] for s in samples], np.float32)
-
-    cells = METHOD.cells(config(), ())
-    odd = [to_content(np.zeros(shape, np.uint8)) for shape in ((1, 2), (7, 3), (4, 4, 3))]
-    models = {"image": Plane(), "image_embedder": Any()}
-    samples, _ = run(tmp_path, config(), [Bucket(cells[0], Private(odd))], models=models)
-    assert len(samples) == 12
 
 
 @pytest.mark.parametrize(

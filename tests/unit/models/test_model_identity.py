@@ -96,17 +96,6 @@ def test_digest_cache_that_cannot_be_read_or_written_only_costs_time(tmp_path):
     assert identity("tiny", blocked / "below") == identity("tiny")
 
 
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [("nope", ""), ("smolm2", "Did you mean smollm2? "), ("Gemma3-270M", "Did you")],
-)
-def test_a_name_that_no_model_has(name, near):
-    message = refused(name, "no known model has this name")
-    assert f"{near}" in message
-    assert "Known are smollm2, gemma3-270m, tiny" in message
-    assert "commit hash" not in message
-
-
 def gone(name):
     return lambda folder: (folder / name).unlink()
 
@@ -315,12 +304,3 @@ def test_an_adapter_beside_full_weights_is_refused_whatever_reads_them(folders, 
                 ask(cfg, role)
     (folder / "adapter_config.json").unlink()
     identity(folder)  # its weights alone are never read
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft
-def test_an_adapter_alone_names_its_base(folders, tmp_path):
-    save_adapter(Path(folders("llama")), tmp_path)
-    said = refused(tmp_path, "is an adapter of .*llama, not a whole model")
-    assert "merge it" in said
-    (tmp_path / "adapter_config.json").write_text("[]")
-    refused(tmp_path, "is an adapter, not a whole model")

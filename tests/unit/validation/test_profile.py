@@ -1,11 +1,9 @@
 """Rows read without trust, and the summary of a file."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.data.profile import BINS, Profile, Row, profile, read_rows
-from tests.unit.validation.synthetic_files import good_rows
 
 
 def rows_of(lengths):
@@ -67,10 +65,3 @@ def test_an_empty_file_has_a_profile():
     assert isinstance(empty, Profile)
     assert (empty.shortest, empty.median, empty.longest) == (0, 0.0, 0)
     assert empty.samples == ()
-
-
-@pytest.mark.parametrize("count", [1, 2, 5, 6, 7])
-def test_few_rows_are_all_sampled(count):
-    samples = profile(rows_of([3] * count), ()).samples
-    assert len({row.id for row in samples}) == min(count, 6)
-    assert len(good_rows(count)) == count
