@@ -32,8 +32,6 @@ from privsyn.evaluation.metrics import Metric, evenly_spaced
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 """Vectors of texts, shape (texts, width)."""
-Answer = Callable[[Texts, Sequence[str]], NDArray[np.str_]]
-"""Trains on labeled texts and names the label of others; shape (seeds, others)."""
 
 RELEASE, GAIN = "release", "gain"
 """Columns of a table of scores, beside the rivals': the release, and its gain over the best rival
@@ -248,17 +246,6 @@ def _by_words(_: None, case: Case, sets: Sets, replicates: int) -> dict[str, Ans
     return _fits(features, _labels(case.tested), replicates)
 
 
-def _by_model(classifier: Answer, case: Case, sets: Sets, _: int) -> dict[str, Answers]:
-    """A fine-tuned model, once for each seed."""
-    tested, truth = [text for text, _ in case.tested], _labels(case.tested)
-    # All real records are many texts, and no grade hangs on them.
-    return {
-        name: _fixed(classifier(draws[0], tested) == truth)
-        for name, draws in sets.items()
-        if name != "all_real"
-    }
-
-
 def _by_nearness(embed: Embed, case: Case, sets: Sets, replicates: int) -> dict[str, Answers]:
     """The cosine of each real record to the nearest text."""
     rng, of = np.random.default_rng(_SEED), _unit(embed([text for text, _ in case.tested]))
@@ -278,11 +265,10 @@ def _by_nearness(embed: Embed, case: Case, sets: Sets, replicates: int) -> dict[
     return answers
 
 
-ENCODER, CLASSIFIER, WORDS, VOTER = "vectors", "classifier", "words", "voter"
+ENCODER, WORDS, VOTER = "vectors", "words", "voter"
 NEARNESS, SIMPLE = "nearness", "downstream"
 RULERS = (
     Ruler(ENCODER, "an encoder that took no part", True, _by_vectors, required=True, loads=True),
-    Ruler(CLASSIFIER, "a fine-tuned model", True, _by_model, loads=True),
     Ruler(WORDS, "words", True, _by_words, adds="words", required=True),
     Ruler(VOTER, "the encoder that took part, which flatters", False, _by_vectors, loads=True),
     Ruler(
@@ -405,7 +391,7 @@ def judge(
 
     Args:
         case: Texts and rivals.
-        tools: What rulers measure with, by name: ``Embed`` or ``Answer``, None for words.
+        tools: What rulers measure with, by name: ``Embed``, or None for words.
         chooser: The vectors by which the rival ``chosen`` compares texts with label words. The one
             that cast the votes, so that neither side was chosen by its judge. None: an encoder.
         replicates: Bootstrap samples.

@@ -43,12 +43,6 @@ class EvaluateConfig(Section):
         "sentence-transformers writes it, or builtin. One that cast the votes of a release does "
         "not judge it.",
     )
-    classifier: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Directory of a small language model that is fine-tuned on the texts, three "
-        "times, as a further judge. Slow on a CPU. Null: none.",
-    )
     image_encoder: Annotated[str, OnDisk("model", ("efficientnet-lite0", "builtin"))] = Field(
         default="efficientnet-lite0",
         min_length=1,

@@ -33,7 +33,6 @@ from privsyn.evaluation.embeddings import (
 )
 from privsyn.evaluation.images import compare_images, downstream_beside
 from privsyn.evaluation.judge import (
-    CLASSIFIER,
     ENCODER,
     NEARNESS,
     VOTER,
@@ -378,11 +377,6 @@ def _beside(
     elif backends is None and _voter(plan) in plan.models:
         # It flatters, so it reads all these texts only where no other encoder does.
         tools[VOTER] = voter.embed
-    if (name := ctx.config.evaluate.classifier) is not None:
-        from privsyn.models.training.text_classifier import predict_fine_tuned
-
-        folder = _classifier_folder(name)
-        tools[CLASSIFIER] = partial(predict_fine_tuned, folder, ctx.config.performance)
     side = min(len(ours), len(theirs)) if labeled else min(len(ours), len(theirs) // 2)
     scores = Scores({})
     if side >= (FEWEST if labeled else FEWEST_A_SIDE):
@@ -410,21 +404,6 @@ def _invented(ctx: Context, plan: Plan, *, labeled: bool) -> list[tuple[str, str
     invented = examples((plan.dataset, open_plan(ctx, plan).settings))
     pairs = [(one.text, (one.label or "") if labeled else "") for one in invented]
     return [pair for pair in dict.fromkeys(pairs) if pair[1] or not labeled]
-
-
-def _classifier_folder(name: str) -> ModelReference:
-    """The directory of the model that is fine-tuned, if it holds what it needs.
-
-    Raises:
-        ModelError: It does not.
-    """
-    reference = ModelReference("evaluate.classifier", name)
-    if locate(reference).folder is None or not Path(name).expanduser().is_dir():
-        raise ModelError(
-            f"{reference}: there is no such directory.",
-            hint="Name one with config.json, weights and tokenizer.",
-        )
-    return reference
 
 
 _Public = Sequence[tuple[str, str | None]]
@@ -564,9 +543,5 @@ def check_models(ctx: Context, plan: Plan) -> None:
         ModelError: One is not.
     """
     settings = ctx.config.evaluate
-    if not (settings.models and _kind(plan) == Texts.name):
-        return
-    if settings.encoder is not None:
+    if settings.models and _kind(plan) == Texts.name and settings.encoder is not None:
         _revision(ctx, plan)
-    if settings.classifier is not None:
-        _classifier_folder(settings.classifier)

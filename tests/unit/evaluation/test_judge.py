@@ -189,8 +189,6 @@ NO_STYLE = {"likeness.style_gain": 0.01, "likeness.style_gain_low": -0.05}
             "fair",
             "topics: yes, words: not shown, style: not shown",
         ),
-        # a third ruler shows nothing
-        (GOOD | ruled("classifier", 0.6, 0.0, -0.1) | STYLE, "fair", "topics: yes, words: yes"),
         # gains that end at 0 are ties
         (
             ruled("vectors", 0.6, 0.0, 0.0) | ruled("words", 0.6, 0.0, 0.0) | NO_STYLE,

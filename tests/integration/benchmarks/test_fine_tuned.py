@@ -1,14 +1,17 @@
-"""A judge that is fine-tuned on the texts."""
+"""The papers' judge, which is fine-tuned on the texts."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
 
-from privsyn.evaluation.judge import CLASSIFIER, Case, judge
+from benchmarks.papers import fine_tuned
+from privsyn.errors import ModelError
 from privsyn.models.references import BUILTIN, ModelReference
 from privsyn.models.settings import PerformanceConfig
-from privsyn.models.training import text_classifier
+from tests.unit.models.tiny_models import save_mamba
 
 PAIRS = [(f"{('bill', 'knee')[i % 2]} {i % 7}", ("Billing", "Symptoms")[i % 2]) for i in range(40)]
 
@@ -28,21 +31,21 @@ def folder(tmp_path):
 
 
 def tuned(folder, train, texts):
-    reference = ModelReference("evaluate.classifier", str(folder))
-    return text_classifier.predict_fine_tuned(reference, PerformanceConfig(threads=1), train, texts)
+    reference = ModelReference("MODEL", str(folder))
+    return fine_tuned.predict_fine_tuned(reference, PerformanceConfig(threads=1), train, texts)
 
 
 def test_a_model_learns_from_the_texts_alone_and_the_same_every_time(folder, monkeypatch):
-    monkeypatch.setattr(text_classifier, "_RATE", 0.02)
+    monkeypatch.setattr(fine_tuned, "_RATE", 0.02)
     texts = ["bill 9", "knee 9", ""]
     first, again = (tuned(folder, PAIRS, texts) for _ in range(2))
     assert first.shape == (3, 3)
     np.testing.assert_array_equal(first, again)
     assert (first[:, :2] == ["Billing", "Symptoms"]).all()
-    case = Case(PAIRS, PAIRS, PAIRS)
-    scores = judge(case, {CLASSIFIER: lambda *own: tuned(folder, *own)}, replicates=5)
-    assert scores[CLASSIFIER, "release"].value == 1
-    assert (CLASSIFIER, "real") in scores
+    rows = "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in PAIRS)
+    for file in ("synthetic.jsonl", "real.jsonl"):
+        (folder / file).write_text(rows)
+    assert fine_tuned.accuracies(folder, folder, folder / "real.jsonl") == [1.0] * 3
 
 
 def test_one_label_needs_no_model(tmp_path):
