@@ -107,7 +107,7 @@ PARTITION_KEY = "partition_key"
 
 
 Task = Literal[
-    "plan", "wait", "approve_spend", "reserve", "preflight", "partition", "train", "generate",
+    "plan", "approve_spend", "reserve", "preflight", "partition", "train", "generate",
     "certify", "validate", "evaluate", "approve_publish", "publish", "settle", "distill",
     "evaluate_student", "approve_student", "publish_student",
 ]  # fmt: skip
@@ -116,16 +116,20 @@ Task = Literal[
 
 TaskArgument = Literal["queue", "pool", "executor", "executor_config", "execution_timeout"]
 DagArgument = Literal[
-    "timezone", "dagrun_timeout", "max_active_runs", "max_consecutive_failed_dag_runs",
+    "timezone", "retries", "dagrun_timeout", "max_active_runs", "max_consecutive_failed_dag_runs",
     "owner_links", "execution_timeout", "owner", "priority_weight", "weight_rule", "deadline",
 ]  # fmt: skip
 _TIMES = {"dagrun_timeout", "execution_timeout", "deadline"}
 
 
 def _with_times(arguments: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Airflow's arguments, times as such."""
-    read = TypeAdapter(Annotated[timedelta, Field(gt=timedelta())]).validate_python
-    return {key: read(value) if key in _TIMES else value for key, value in arguments.items()}
+    """Airflow's arguments, times as such and the number of retries checked."""
+    read = dict.fromkeys(_TIMES, TypeAdapter(Annotated[timedelta, Field(gt=timedelta())]))
+    read["retries"] = TypeAdapter(Annotated[int, Field(strict=True, ge=0, le=20)])
+    return {
+        key: read[key].validate_python(value) if key in read else value
+        for key, value in arguments.items()
+    }
 
 
 class ScheduleConfig(Section):
@@ -142,25 +146,13 @@ class ScheduleConfig(Section):
         description="Source of dataset.version in a run that the asset starts: partition_key (one "
         "run per partition), or extra.KEY of the event. It is published. Null: dataset.version.",
     )
-    retries: int = Field(
-        default=5,
-        ge=0,
-        le=20,
-        description="Retries of a failed task; 0: none. Errors that a retry cannot repair fail at "
-        "once; attempts that the platform kills are not counted.",
-    )
-    wait: float | None = Field(
-        default=None,
-        gt=0,
-        description="Hours that a run waits for the file, or for a row of the query or table, "
-        "before it fails. Null: it does not wait.",
-    )
     dag: dict[DagArgument, Any] = Field(
         default={},
         description="Airflow's arguments of the DAG (timezone, dagrun_timeout, max_active_runs, "
-        "max_consecutive_failed_dag_runs, owner_links), of all its tasks (execution_timeout, "
-        "owner, priority_weight, weight_rule), and the deadline of a run, which alerts tell of. "
-        "Times as PT6H.",
+        "max_consecutive_failed_dag_runs, owner_links), of all its tasks (retries, "
+        "execution_timeout, owner, priority_weight, weight_rule), and the deadline of a run, which "
+        "alerts tell of. Times as PT6H. Errors that a retry cannot repair fail at once; attempts "
+        "that the platform kills are not counted.",
     )
     tasks: dict[Task, dict[TaskArgument, Any]] = Field(
         default={},
@@ -178,7 +170,8 @@ class ScheduleConfig(Section):
             return _with_times(value)
         except (ValidationError, ZoneInfoNotFoundError):
             raise ValueError(
-                "timezone is a name such as Europe/Berlin, times are above 0, such as PT6H"
+                "timezone is a name such as Europe/Berlin, times are above 0, such as PT6H, and "
+                "retries a number from 0 to 20"
             ) from None
 
     @model_validator(mode="after")

@@ -23,14 +23,13 @@ from airflow.sdk import DAG, Asset, TaskGroup, TriggerRule, task
 
 from privsyn.airflow.base import OWNER, PLAN, START, StageOperator, broken_dag
 from privsyn.airflow.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
-from privsyn.airflow.failures import Alert, retry_arguments, tell_late
+from privsyn.airflow.failures import RETRIES, Alert, retry_arguments, tell_late
 from privsyn.airflow.generate import (
     CertifyOperator,
     GenerateShardOperator,
     PartitionOperator,
     PreflightOperator,
     TrainOperator,
-    WaitOperator,
 )
 from privsyn.airflow.params import form
 from privsyn.airflow.project import (
@@ -114,7 +113,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         default_args={"owner": OWNER}
         | {name: schedule.dag[name] for name in schedule.dag if name in _OF_TASKS}
         | {"params_path": str(project.params), "version_from": schedule.version}
-        | retry_arguments(schedule.retries)
+        | retry_arguments(schedule.dag.get("retries", RETRIES))
         | alert_arguments(config, project),
         params=form(config, method),
         render_template_as_native_obj=True,
@@ -130,7 +129,6 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             arguments=arguments,
             outlets=[Asset(project.asset(config.dataset.name, method))],
             audit_blocks=config.evaluate.audit == "block",
-            wait=schedule.wait,
         )
         if teaches(method):
             asset = Asset(project.asset(config.dataset.name, STUDENTS))
@@ -144,7 +142,7 @@ _OF_TASKS = ("execution_timeout", "owner", "priority_weight", "weight_rule")
 
 def dag_arguments(schedule: ScheduleConfig, params_path: str) -> dict[str, Any]:
     """Airflow's arguments of a DAG that ``schedule.<method>.dag`` sets."""
-    apart = (*_OF_TASKS, "timezone", "deadline")
+    apart = (*_OF_TASKS, "timezone", "retries", "deadline")
     given = {str(name): value for name, value in schedule.dag.items() if name not in apart}
     if "deadline" in schedule.dag:
         given["deadline"] = deadline_alert(schedule.dag["deadline"], tell_late, params_path)
@@ -240,7 +238,6 @@ def release_chain(
     own_dag: bool = True,
     overrides: Mapping[str, Any] | None = None,
     audit_blocks: bool = False,
-    wait: float | None = None,
 ) -> Chain:
     """The tasks of a release of a method, in the DAG or task group that is being made.
 
@@ -255,7 +252,6 @@ def release_chain(
             templates as native objects.
         overrides: See StageOperator.
         audit_blocks: ``evaluate.audit`` is ``block``: what was not measured is not published.
-        wait: Hours to wait for the private file. None: it must be there.
     """
     shared: dict[str, Any] = {
         "params_path": params_path, "version_from": version_from, "overrides": overrides
@@ -288,21 +284,14 @@ def release_chain(
     )
     settle = SettleBudgetOperator(**arguments("settle"), **shared)
     approve: StageOperator | None = None
-    spend: StageOperator | None = None
     if approval.spend_above is not None:
-        spend = ask("approve_spend", approval, arguments, **shared)
         # Before reserve: a rejection must leave nothing set aside.
-        plan >> spend >> reserve
+        plan >> ask("approve_spend", approval, arguments, **shared) >> reserve
     if approval.publish:
         approve = ask("approve_publish", approval, arguments, trigger_rule=measured, **shared)
         [validate, evaluate] >> approve >> publish
     else:
         [validate, evaluate] >> publish
-    if wait is not None:  # before somebody is asked to approve
-        waits = WaitOperator(**arguments("wait"), hours=wait, **shared)
-        plan >> waits >> reserve
-        if spend is not None:
-            waits >> spend
     plan >> reserve.as_setup() >> preflight >> partition >> generate >> certify
     certify >> validate >> evaluate
     publish >> settle.as_teardown(setups=reserve, on_failure_fail_dagrun=True)
@@ -383,7 +372,8 @@ def release_group(
     project = Project(Path(params_path) if params_path else params_file())
     config = load_config(project.params, environment_overrides())
     schedule = config.schedule.get(method, ScheduleConfig())
-    with TaskGroup(group_id=group_id, default_args=retry_arguments(schedule.retries)):
+    arguments = retry_arguments(schedule.dag.get("retries", RETRIES))
+    with TaskGroup(group_id=group_id, default_args=arguments):
         chain = release_chain(
             method,
             approval_of(config.account, project.root),
@@ -393,7 +383,6 @@ def release_group(
             own_dag=False,
             overrides=settings or {},
             audit_blocks=config.evaluate.audit == "block",
-            wait=schedule.wait,
         )
     return chain.publish.output
 

@@ -5,12 +5,12 @@ refusal is no defect, and its stack hides its words, so a task of ours ends as a
 its error in the log and the command line's exit code.
 
 **Retries.** What a retry cannot help (a refused budget, a wrong setting) fails at once. Anything
-else is tried again ``retries`` times, each time after twice the pause, so that an outage of minutes
-is survived. Airflow 3.3 counts every try alike, and lets a policy end a task early but not extend
-it. So a task has ``KILLS`` tries more than it may fail, and the policy, which is asked only when
-the task itself could say that it failed, ends it after its own count. A try that the platform
-kills (a lost worker, an executor that restarts, no memory) says nothing, and is not counted.
-Before 3.3 there is no policy, and kills count.
+else is tried again ``schedule.<method>.dag.retries`` times, each time after twice the pause, so
+that an outage of minutes is survived. Airflow 3.3 counts every try alike, and lets a policy end a
+task early but not extend it. So a task has ``KILLS`` tries more than it may fail, and the policy,
+which is asked only when the task itself could say that it failed, ends it after its own count. A
+try that the platform kills (a lost worker, an executor that restarts, no memory) says nothing, and
+is not counted. Before 3.3 there is no policy, and kills count.
 
 **Alerts** say that a budget is refused or runs out, a suite fails, a release is lost or published,
 or a run is late. A message
@@ -47,6 +47,8 @@ from privsyn.errors import (
     ValidationFailed,
 )
 
+RETRIES = 5
+"""Retries of a failed task where ``schedule.<method>.dag`` says nothing else."""
 KILLS = 10
 """Tries of a task that the platform may kill, beside its retries."""
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=30), timedelta(minutes=10)

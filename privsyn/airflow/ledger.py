@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import DAG
 
 from privsyn.airflow.base import OWNER, START, StageOperator, broken_dag
-from privsyn.airflow.failures import retry_arguments
+from privsyn.airflow.failures import RETRIES, retry_arguments
 from privsyn.airflow.project import Project, params_file, projects
-from privsyn.config import ScheduleConfig, environment_overrides, load_config
+from privsyn.config import environment_overrides, load_config
 from privsyn.errors import BudgetError, ConfigError
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def ledger_report_dag(project: Project | None = None) -> DAG:
         max_active_runs=1,
         tags=project.tags | {f"dataset:{config.dataset.name}"},
         default_args={"owner": OWNER, "params_path": str(project.params)}
-        | retry_arguments(ScheduleConfig().retries),
+        | retry_arguments(RETRIES),
     ) as dag:
         LedgerBalancesOperator(task_id="balances")
         UnfinishedReleasesOperator(task_id="unfinished")

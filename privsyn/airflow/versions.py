@@ -17,7 +17,6 @@ try:
     from airflow.sdk.configuration import conf
     from airflow.sdk.exceptions import (
         AirflowFailException,
-        AirflowSensorTimeout,
         AirflowSkipException,
         AirflowTaskTimeout,
         TaskDeferred,
@@ -26,7 +25,6 @@ except ImportError:  # 3.1
     from airflow.configuration import conf
     from airflow.exceptions import (
         AirflowFailException,
-        AirflowSensorTimeout,
         AirflowSkipException,
         AirflowTaskTimeout,
         TaskDeferred,
@@ -48,7 +46,6 @@ except ImportError:  # before 3.3
 __all__ = [
     "HAS_POLICIES",
     "AirflowFailException",
-    "AirflowSensorTimeout",
     "AirflowSkipException",
     "AirflowTaskTimeout",
     "RetryDecision",

@@ -195,7 +195,7 @@ def quick(method: str, cpu: Path = CPU) -> list[str]:
     Where the CPU is made for it, models that only write have their weights in bfloat16, which takes
     them half the time.
     """
-    once = ["performance.shards=1", f"schedule.{method}.retries=0"]
+    once = ["performance.shards=1", f"schedule.{method}.dag.retries=0"]
     if method != "dp_lora" and made_for_bfloat16(cpu):
         once.append("models.dtype=bfloat16")
     return once

@@ -59,7 +59,7 @@ def make_project(folder: Path) -> DagProject:
     project = build_project(
         folder / "project",
         methods={"invisible_ink": short},
-        schedule={"invisible_ink": {"cron": "@weekly", "retries": 1}},
+        schedule={"invisible_ink": {"cron": "@weekly", "dag": {"retries": 1}}},
     )
     project.write(
         [

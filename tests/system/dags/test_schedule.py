@@ -108,7 +108,7 @@ def settings(of, name, schedule, version="v1", **account):
     params["account"] |= {"name": name, **account}
     params["evaluate"] = {"enabled": False}
     params["performance"]["shards"] = 1
-    params["schedule"] = {"invisible_ink": {"retries": 0, **schedule}}
+    params["schedule"] = {"invisible_ink": {"dag": {"retries": 0}, **schedule}}
     return yaml.safe_dump(params)
 
 

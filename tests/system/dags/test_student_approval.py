@@ -32,7 +32,7 @@ def project(tmp_path_factory):
         account={"approval": {"publish": True, "two_people": True}},
         evaluate={"enabled": False},
         performance={"shards": 1},
-        schedule={TEACHER: {"retries": 0}},
+        schedule={TEACHER: {"dag": {"retries": 0}}},
     )
     keep_dag(project.root, TEACHER)
     return DagProject(project.root)
