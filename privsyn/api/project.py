@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from privsyn.api.frames import Frame, Rows
     from privsyn.display.plans import RecordCounts
-    from privsyn.display.releases import Comparison
 
 log = logging.getLogger(__name__)
 
@@ -433,27 +432,6 @@ class Project(Displayable):
             DataError: It is not here.
         """
         return self._release(name)
-
-    @guard
-    def compare(self, *releases: Release | str, internal: bool = False) -> Comparison:
-        """Releases side by side: cost and, where asked, utility.
-
-        The utility is internal: it reads held-out real records, and choosing by it is a query on
-        the data that no account is charged for.
-
-        Args:
-            releases: Which; by default all that are here.
-            internal: The utility with its intervals, too. A notebook keeps what it shows.
-
-        Raises:
-            DataError: One is not here, or there is none.
-            ConfigError: They are not of one dataset.
-            ValidationFailed: One has not passed its suite, or waits for its disclosure audit.
-        """
-        from privsyn.display.releases import compare
-
-        named = [item.name if isinstance(item, Release) else item for item in releases]
-        return compare(self._context(()), named, internal=internal)
 
     @property
     def ledger(self) -> LedgerTables:

@@ -34,7 +34,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": (BEGIN, "run:run"),
     "verify": (LOOK, "run:verify"),
     "report": (LOOK, "run:report"),
-    "compare": (LOOK, "releases:compare"),
     "export": (EXPORT, "releases:export"),
     "record": (EXPORT, "run:record"),
     "restore": (EXPORT, "run:restore"),

@@ -1,4 +1,4 @@
-"""`privsyn compare`, `export`, `more` and `distill`: what can be done with finished releases."""
+"""`privsyn export`, `more` and `distill`: what can be done with finished releases."""
 
 from __future__ import annotations
 
@@ -10,42 +10,18 @@ import typer
 from privsyn import layout
 from privsyn.cli.options import (
     PARAMS,
-    Json,
     Overrides,
     Params,
     Publish,
     Release,
     context_of,
     err,
-    known_here,
     out,
-    show_result,
     workspace_of,
 )
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Verbatim, facts, note, show
 from privsyn.export import FORMATS
-
-
-def compare(
-    releases: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="RELEASE...",
-            help="Ids or folders of releases; by default all that are here.",
-            autocompletion=known_here,
-        ),
-    ] = None,
-    params: Params = PARAMS,
-    overrides: Overrides = None,
-    as_json: Json = False,
-) -> None:
-    """Compare releases of one dataset by cost and utility. The output is internal."""
-    from privsyn.display.releases import compare as compare_releases
-
-    ctx = context_of(params, overrides)
-    names = [ctx.workspace.release_id(name) for name in releases or ()]
-    show_result(compare_releases(ctx, names, internal=True), as_json=as_json)
 
 
 def export(

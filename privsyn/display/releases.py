@@ -1,23 +1,15 @@
-"""Finished releases: the end of a run, and a comparison of several.
-
-Cost is public. The utility reads held-out real records and is internal.
-"""
+"""The end of a run. Cost is public; the utility reads held-out real records and is internal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from privsyn import layout
 from privsyn.display.plans import used_of_each
-from privsyn.display.tables import Displayable, Table, Verbatim, facts, show
+from privsyn.display.tables import Verbatim, facts, show
 from privsyn.dp.accountant import format_epsilon, percent
-from privsyn.errors import ConfigError, DataError
-from privsyn.evaluation.judge import RELEASE, Scores
 from privsyn.evaluation.metrics import numbers_of, read_evaluation
 from privsyn.evaluation.report import verdict
 from privsyn.modalities.registry import modality_of
@@ -32,8 +24,6 @@ from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import preview
 from privsyn.stages.publish import published_revision
 from privsyn.stages.report import failures_text
-from privsyn.stages.validate import refuse_unreleased
-from privsyn.students.parent import open_parent
 
 
 def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
@@ -165,149 +155,3 @@ def short(path: Path) -> Path:
         return path.relative_to(Path.cwd())
     except ValueError:
         return path
-
-
-NOTE = (
-    "Utility is internal: it reads held-out real records, and no account is charged for it. "
-    "Choosing a method or an epsilon by it is a query on the data. Choose on public or invented "
-    "data, or by the plan; or compare once and keep the numbers and the other releases inside."
-)
-HIDDEN = (
-    "What was measured on held-out real records is internal and not shown: "
-    "compare(..., internal=True) shows it. Choosing by it is a query on the data."
-)
-
-
-@dataclass(frozen=True, repr=False)
-class Comparison(Displayable):
-    """Releases of one dataset side by side.
-
-    Cost is public; the utility is internal, and is there where it was asked for.
-
-    Attributes:
-        dataset: Its name.
-        releases: By method and epsilon: what each cost, and what was measured of it.
-        internal: Whether utilities are in it.
-    """
-
-    dataset: str
-    releases: tuple[Mapping[str, Any], ...]
-    internal: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        """It as one JSON-able answer."""
-        kind = "internal" if self.internal else "public"
-        return {"class": kind, "dataset": self.dataset, "releases": list(self.releases)}
-
-    def _tables(self) -> tuple[Table, ...]:
-        """Cost and, where it was asked for, utility: two tables, each of 80 columns at most."""
-        costs = tuple(
-            (
-                one["release"],
-                format_epsilon(one["epsilon"]),
-                f"{one['delta']:g}",
-                percent(one["share"]),
-                f"{one['rows']:,}",
-                one["version"],
-            )
-            for one in self.releases
-        )
-        columns = ("release", "epsilon", "delta", "account", "rows", "version")
-        if not self.internal:
-            return (Table("", columns, costs, (HIDDEN,)),)
-        worth = tuple(
-            (one["release"], *_utility_cells(one["utility"] or {})) for one in self.releases
-        )
-        notes = [
-            f"{one['release']}: by {one['utility']['by']}. {one['utility']['verdict']}"
-            for one in self.releases
-            if one["utility"]
-        ]
-        return (
-            Table("", columns, costs),
-            Table("", ("release", "utility (internal)", "free"), worth, (NOTE, *notes)),
-        )
-
-
-def _utility_cells(utility: Mapping[str, Any]) -> tuple[str, str]:
-    """What a release is worth with its interval, and the best of what costs nothing."""
-    if not utility:
-        return "not measured", "-"
-    value, low, high = (utility[key] for key in ("value", "low", "high"))
-    interval = "" if low == value == high else f" [{low:.3f}, {high:.3f}]"
-    free = utility["free"]
-    return f"{value:.3f}{interval}", "-" if free is None else f"{free:.3f}"
-
-
-def compare(ctx: Context, names: Sequence[str] = (), *, internal: bool = False) -> Comparison:
-    """Put releases of one dataset side by side. Reads no record: what evaluate measured is on file.
-
-    Args:
-        ctx: Config, workspace and ledger.
-        names: Ids of finished releases; none: all that were paid for and passed their suite.
-        internal: Whether the utility is wanted, too.
-
-    Raises:
-        DataError: One is not here, or there is none.
-        VerificationError: One is not what was certified.
-        ValidationFailed: One has not passed its suite, or waits for its disclosure audit.
-        ConfigError: They are not of one dataset, or one is itself made from a release.
-    """
-    parents = [open_parent(ctx, name) for name in dict.fromkeys(names or _paid(ctx))]
-    if not parents:
-        raise DataError("there is no release to compare.", hint="Make some: privsyn run")
-    for parent in parents:
-        refuse_unreleased(parent.folder, ctx)
-    datasets = sorted({parent.plan.dataset.name for parent in parents})
-    if len(datasets) > 1:
-        raise ConfigError(
-            f"the releases are of {len(datasets)} datasets: {', '.join(datasets)}.",
-            hint="Compare releases of one dataset.",
-        )
-    rows = []
-    for parent in sorted(parents, key=lambda one: (one.plan.method, one.plan.epsilon)):
-        plan = parent.plan
-        row = {
-            "release": plan.id,
-            "method": plan.method,
-            "version": plan.dataset.version,
-            "epsilon": plan.epsilon,
-            "delta": plan.delta,
-            "share": ctx.ledger.accounts.preview(ctx.account, plan.privacy_event()).takes,
-            "rows": parent.facts.rows,
-        }
-        rows.append(row | ({"utility": _measured_utility(ctx, plan)} if internal else {}))
-    return Comparison(datasets[0], tuple(rows), internal)
-
-
-def _paid(ctx: Context) -> list[str]:
-    """Releases that are here or stored and passed their suite, none that were made from others."""
-    folders = [ctx.workspace.locate(name) for name in ctx.workspace.reachable()]
-    return [
-        folder.name
-        for folder in folders
-        if folder is not None
-        # One in quarantine lies elsewhere.
-        and folder == ctx.workspace.release(folder.name)
-        and layout.suite_passed(folder)
-        and not ReleaseFacts.read(folder).is_derived
-    ]
-
-
-def _measured_utility(ctx: Context, plan: Plan) -> dict[str, Any] | None:
-    """What evaluate measured by its first ruler: value, interval, the best of what is free."""
-    values = numbers_of(read_evaluation(ctx.workspace.internal(plan.id)))
-    scores = Scores.read(values)
-    if not scores.rulers:
-        return None
-    ruler = scores.rulers[0]
-    score = scores[ruler.name, RELEASE]
-    free = scores.rivals(ruler.name, free=True)
-    return {
-        "by": f"{ruler.number} by {ruler.words}",
-        "value": score.value,
-        "low": score.low,
-        "high": score.high,
-        "free": scores.value(ruler.name, scores.best_free(ruler.name).name) if free else None,
-        "verdict": verdict(values) or "",
-    }

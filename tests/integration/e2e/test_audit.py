@@ -164,7 +164,6 @@ def hand_outs(project, ctx, planned, target):
         "by its folder": privsyn.Release.open(release.folder).frame,
         "export": lambda: release.export("csv", target),
         "export of its folder": lambda: export(release.folder, "csv", target.with_name("folder")),
-        "compare": lambda: opened.compare(planned.id),
         "more": lambda: more(ctx, planned.id, 1),
         "publish": lambda: publish(ctx, planned),
     }
@@ -209,7 +208,7 @@ def test_a_project_that_begins_to_block_hands_out_what_it_published_and_no_more(
     folder = project.root / "releases" / planned.id
     blocked = privsyn.Project.open(project.root, **{"evaluate.audit": "block"})
     release = blocked.open_release(planned.id)
-    for call in (release.frame, lambda: release.export("csv", tmp_path / "out"), blocked.compare):
+    for call in (release.frame, lambda: release.export("csv", tmp_path / "out")):
         with pytest.raises(ValidationFailed, match="was not audited here"):
             call()
     assert len(privsyn.Project.open(project.root).open_release(planned.id).frame()) > 0

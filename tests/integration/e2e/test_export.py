@@ -1,4 +1,4 @@
-"""Releases side by side, and as folders for others' tools."""
+"""Releases as folders for others' tools."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ import pytest
 import yaml
 from PIL import Image
 
-from privsyn.display.releases import compare
-from privsyn.dp.accountant import format_epsilon
-from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
+from privsyn.errors import ConfigError, ValidationFailed, VerificationError
 from privsyn.export import FORMATS, dataset_card, export
 from privsyn.release import certificate
 from privsyn.release.facts import ReleaseFacts
 from privsyn.report import verification
-from privsyn.stages.base import Context
 from privsyn.stages.reserve import settle
 from privsyn.stages.validate import validate, write_report
 from tests.integration.e2e.small_project import (
@@ -37,61 +34,22 @@ from tests.integration.e2e.small_project import (
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """Two releases of different epsilon, which somebody measured."""
+    """A project with a release."""
     from privsyn.methods.base import Backends
 
     made = build_project(tmp_path_factory.mktemp("handover") / "p")
     made.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(48, 20)])
-    for epsilon, accuracy in ((2, 0.4), (8, 0.7)):
-        ctx = made.context(f"privacy.epsilon={epsilon}")
-        planned = reserve_release(ctx)
-        finish(ctx, planned, Backends({"language": stand_in()}))
-        validate(ctx, planned)
-        settle(ctx, planned)
-        measured(ctx, planned.id, accuracy)
+    ctx = made.context("privacy.epsilon=2")
+    planned = reserve_release(ctx)
+    finish(ctx, planned, Backends({"language": stand_in()}))
+    validate(ctx, planned)
+    settle(ctx, planned)
     return made
-
-
-def measured(ctx: Context, name: str, accuracy: float) -> None:
-    values = {"accuracy": accuracy, "accuracy_low": accuracy - 0.1, "accuracy_high": accuracy + 0.1}
-    values |= {"public": 0.3, "real": 0.8, "chance": 0.25}
-    folder = ctx.workspace.internal(name)
-    folder.mkdir(parents=True, exist_ok=True)
-    metrics = [{"name": f"vectors.{key}", "value": value} for key, value in values.items()]
-    (folder / "evaluation.json").write_text(json.dumps({"metrics": metrics}))
 
 
 @pytest.fixture(scope="module")
 def folder(project) -> Path:
     return sorted((project.root / "releases").glob("invisible_ink-????????????????"))[0]
-
-
-def test_releases_side_by_side_say_cost_utility_and_that_it_is_a_query(project):
-    ctx = project.context()
-    found, internal = compare(ctx), compare(ctx, internal=True)
-    assert [round(one["epsilon"]) for one in found.releases] == [2, 8]
-    assert 0 < found.releases[0]["share"] < found.releases[1]["share"] < 1
-    assert [one["utility"]["value"] for one in internal.releases] == [0.4, 0.7]
-    for said in (repr(internal), " ".join(internal._repr_html_().split())):
-        assert "a query on the data" in said
-        assert "0.400 [0.300, 0.500]" in said
-        assert "(internal)" in said
-        assert CANARY not in said
-    for said in (repr(found), found._repr_html_()):  # what was not asked for is not shown
-        assert "internal=True" in said
-        assert not any(number in said for number in ("0.4", "0.7"))
-        assert format_epsilon(found.releases[0]["epsilon"]) in said
-    assert "utility" not in json.dumps(found.as_json())
-
-
-def test_only_releases_of_one_dataset_that_passed_are_compared(project, folder, tmp_path):
-    ctx = project.context()
-    with pytest.raises(DataError, match="is not here"):
-        compare(ctx, ["invisible_ink-0000000000000000"])
-    copied = project.copy(tmp_path / "copy")
-    failed(copied.root / "releases" / folder.name)
-    with pytest.raises(VerificationError, match="validation reports"):
-        compare(copied.context(), [folder.name])
 
 
 def failed(folder: Path) -> None:

@@ -91,8 +91,7 @@ def test_nothing_that_is_shown_or_left_holds_a_record(project, release, caplog):
     planned = project.plan(epsilon=4, **SETTINGS)
     said = shown(
         project, project.check(), planned, release, release.verify(), release.report(),
-        project.ledger, project.ledger.accounts(), project.ledger.entries(), project.compare(),
-        project.compare(internal=True),
+        project.ledger, project.ledger.accounts(), project.ledger.entries(),
         release.certificate,
     )  # fmt: skip
     assert len(said) > 10_000
@@ -468,7 +467,7 @@ def test_create_takes_settings_by_their_dotted_names_and_keeps_them(tmp_path):
         "models.language": "tiny", "privacy.epsilon": 3, "methods.private_evolution.population": 7,
         "methods.private_evolution.text.max_tokens": 9,
         "methods.private_evolution.label_split": None, "performance.threads": 2,
-        "dataset.holdout": 0.5, "alerts": [{"class": "a.B"}], "schedule.dp_lora.retries": 3,
+        "dataset.holdout": 0.5, "alerts": [{"class": "a.B"}], "schedule.dp_lora.dag.retries": 3,
     }  # fmt: skip
     privsyn.Project.create(tmp_path / "p", frame, unit="who", texts=40, **settings)
     config = load_config(tmp_path / "p/params.yaml")
@@ -478,5 +477,5 @@ def test_create_takes_settings_by_their_dotted_names_and_keeps_them(tmp_path):
     assert config.method("invisible_ink").texts_per_label == 40
     assert (config.performance.threads, config.dataset.holdout) == (2, 0.5)
     assert config.alerts == ({"class": "a.B"},)
-    assert config.schedule["dp_lora"].retries == 3
+    assert config.schedule["dp_lora"].dag["retries"] == 3
     assert "# or tiny (for tests)" in (tmp_path / "p/params.yaml").read_text()

@@ -20,7 +20,6 @@ PUBLIC = {
     "Project.release": "(self, planned, *, publish=True)",
     "Project.releases": "(self)",
     "Project.open_release": "(self, name)",
-    "Project.compare": "(self, *releases, internal=False)",
     "Release.open": "(folder)",
     "Release.verify": "(self, ledger=None)",
     "Release.frame": "(self)",
