@@ -70,6 +70,7 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
             plan.row_bounds,
             ctx.files,
             release.modality,
+            schema=plan.settings.get("json_schema"),
         )
         prompt = method.prompt(release.settings)
         if prompt is not None:

@@ -26,7 +26,7 @@ from privsyn.stages.audit import held_back, refuse_to_hand_out, withheld
 from privsyn.stages.base import Context, trace_stage
 from privsyn.stages.folder import find, key_id, sign, store, unsign
 from privsyn.stages.lineage import log_validation
-from privsyn.validation.suite import ValidationResult, read_schema, validate_file
+from privsyn.validation.suite import ValidationResult, validate_file
 
 
 def validate(ctx: Context, plan: Plan) -> Path:
@@ -78,7 +78,7 @@ def examine(ctx: Context, plan: Plan, folder: Path, bounds: tuple[int, int]) -> 
         folder: The records, certified.
         bounds: Fewest and most rows there may be.
     """
-    modality = modality_of(plan.dataset)
+    modality, schema = modality_of(plan.dataset), plan.settings.get("json_schema")
     result = validate_file(
         folder / layout.ARTIFACT,
         ctx.config.validation,
@@ -87,9 +87,8 @@ def examine(ctx: Context, plan: Plan, folder: Path, bounds: tuple[int, int]) -> 
         files=ctx.files,
         modality=modality,
         columns=plan.dataset.columns,
+        schema=schema,
     )
-    checks = ctx.config.validation
-    schema = None if checks.json_schema is None else read_schema(checks, ctx.files)
     quality = modality.quality(folder / layout.ARTIFACT, schema)
     note_checks(ctx, folder, result.to_json() | {"cautions": cautions(ctx, plan)}, quality)
     return result

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from privsyn.files import LocalPath, OnDisk, Sha256
+from privsyn.files import OnDisk, Sha256
 from privsyn.section import Section
 
-PATTERNS: tuple[Literal["email", "phone", "record_number"], ...] = (
-    "email",
-    "phone",
-    "record_number",
-)
-"""Allowed values of ``validation.forbid``."""
+PATTERNS = ("email", "phone", "record_number")
+"""Words of ``validation.forbid``; all else in it is a regular expression."""
+RECORD_NUMBER = r"(?a:\b)[A-Z]{2,4}-\d{5,8}(?a:\b)"
+"""What a record number looks like where nobody says it."""
 
 
 class ValidationConfig(Section):
@@ -33,31 +31,34 @@ class ValidationConfig(Section):
         ge=0,
         le=1,
         description="Share of rows that must keep the soft bounds: length, contrast of an image, "
-        "JSON and its schema. Also the smallest share of different rows.",
+        "the method's JSON schema. Also the smallest share of different rows.",
     )
-    forbid: tuple[Literal["email", "phone", "record_number"], ...] = Field(
+    forbid: tuple[str, ...] = Field(
         default=PATTERNS,
-        description="Patterns that no synthetic text may contain. What the model invents is masked "
-        "([email], [phone], [record number]) before the text is released.",
-    )
-    record_number_pattern: str = Field(
-        default=r"(?a:\b)[A-Z]{2,4}-\d{5,8}(?a:\b)",
-        description="What a record number looks like.",
-    )
-    json_schema: Annotated[LocalPath, OnDisk("file", pinned=True)] | None = Field(
-        default=None,
-        description="JSON schema every text must satisfy (structured records): a file.",
-    )
-    json_schema_digest: Sha256 | None = Field(
-        default=None, description="SHA-256 the schema file must have."
+        description="What no synthetic text may contain: email, phone, record_number, or regular "
+        "expressions of your own record numbers. What the model invents is masked ([email], "
+        "[phone], [record number]) before the text is released.",
     )
 
-    @field_validator("record_number_pattern")
+    @field_validator("forbid")
     @classmethod
-    def _compiles(cls, value: str) -> str:
+    def _compiles(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         try:
             # Here, before anything is spent: after the draw it would fail a paid release.
-            re.compile(value)
+            re.compile("|".join(value))
         except re.error as error:
             raise ValueError(f"not a regular expression: {error}") from None
+        # A misspelled word would be looked for as a pattern, and mask nothing.
+        if words := [one for one in value if one not in PATTERNS and re.fullmatch(r"\w*", one)]:
+            raise ValueError(f"{words[0]!r} is neither a pattern nor one of {', '.join(PATTERNS)}")
         return value
+
+    @property
+    def record_numbers(self) -> str:
+        """Regular expression of the record numbers that no text may contain; empty for none."""
+        own = (one for one in self.forbid if one not in ("email", "phone"))
+        return "|".join(RECORD_NUMBER if one == "record_number" else one for one in own)
+
+    def forbids(self, kind: str) -> bool:
+        """Whether a kind of ``PATTERNS`` is masked, and looked for."""
+        return bool(self.record_numbers) if kind == "record_number" else kind in self.forbid

@@ -78,6 +78,7 @@ def load_suite(
     files: PublicFiles | None = None,
     modality: Modality = TEXTS,
     columns: Mapping[str, Column] = MappingProxyType({}),
+    schema: Mapping[str, Any] | None = None,
 ) -> Suite:
     """The suite in the config, with the values of its placeholders.
 
@@ -85,13 +86,14 @@ def load_suite(
         cfg: The ``validation`` section.
         labels: The declared labels; empty for a dataset without labels.
         rows: Fewest and most rows of the plan.
-        files: Opens a suite and a JSON schema that the config names.
+        files: Opens a suite that the config names.
         modality: Of the file's records.
         columns: The declared columns: each has its expectations in every suite.
+        schema: JSON schema that every text is to satisfy, as the method draws it.
 
     Raises:
-        ConfigError: The suite or the JSON schema is missing or malformed, the suite is for another
-            kind of records, or a placeholder has no value.
+        ConfigError: The suite is missing, malformed or for another kind of records, or a
+            placeholder has no value.
     """
     shipped = modality.suite
     named = cfg.suite or shipped
@@ -101,14 +103,13 @@ def load_suite(
             hint="Leave validation.suite out.",
         )
     files = files or PublicFiles()
-    schema = None if cfg.json_schema is None else read_schema(cfg, files)
     values: dict[str, Any] = {
         "min_rows": max(1, rows[0]),
         "max_rows": rows[1],
         "labels": list(labels) or None,
         "max_chars": cfg.max_chars,
         "min_share": cfg.min_share,
-        "record_number_pattern": cfg.record_number_pattern,
+        "record_number_pattern": cfg.record_numbers or None,
         "json_schema": schema,
         **modality.placeholders(cfg),
     }
@@ -116,7 +117,7 @@ def load_suite(
         None: True,
         "labels": bool(labels),
         "json_schema": schema is not None,
-        **{name: name in cfg.forbid for name in PATTERNS},
+        **{name: cfg.forbids(name) for name in PATTERNS},
     }
     raw = _read_suite(named, cfg.suite_digest, files)
     chosen, left_out = [], []
@@ -209,43 +210,6 @@ def _parse(data: bytes, where: str) -> Any:
         raise ConfigError(f"{where} is not JSON.") from None
 
 
-def read_schema(cfg: ValidationConfig, files: PublicFiles) -> Any:
-    """The config's JSON schema, checked to be valid and without external references."""
-    from jsonschema import SchemaError
-    from jsonschema.validators import validator_for
-
-    file = files.path(str(cfg.json_schema))
-    if not file.exists():
-        raise ConfigError(f"validation.json_schema: no file {file}.")
-    data = files.read("validation.json_schema", str(cfg.json_schema), cfg.json_schema_digest)
-    schema = _parse(data, f"validation.json_schema={cfg.json_schema}")
-    if not isinstance(schema, dict):
-        raise ConfigError(f"validation.json_schema: {file} must hold an object.")
-    try:
-        validator_for(schema).check_schema(schema)
-    except SchemaError as error:
-        raise ConfigError(
-            f"validation.json_schema: {file} is not a JSON schema: {error.message}."
-        ) from None
-    # privacy and safety: resolving a reference would open a file or a connection.
-    for reference in _references(schema):
-        if not reference.startswith("#"):
-            raise ConfigError(
-                f"validation.json_schema: {file} refers to {reference}, outside the file.",
-                hint="Put the definition under $defs.",
-            )
-    return schema
-
-
-def _references(node: Any) -> list[str]:
-    if isinstance(node, list):
-        return [reference for item in node for reference in _references(item)]
-    if not isinstance(node, dict):
-        return []
-    references = [node[key] for key in ("$ref", "$dynamicRef") if isinstance(node.get(key), str)]
-    return references + [reference for item in node.values() for reference in _references(item)]
-
-
 def _expectation(raw: Any, where: str) -> dict[str, Any]:
     """The defining parts of a configuration, without ids and results of an earlier run."""
     if not (
@@ -334,6 +298,7 @@ def validate_file(
     files: PublicFiles | None = None,
     modality: Modality = TEXTS,
     columns: Mapping[str, Column] = MappingProxyType({}),
+    schema: Mapping[str, Any] | None = None,
 ) -> ValidationResult:
     """Run the configured suite on a synthetic file.
 
@@ -345,15 +310,16 @@ def validate_file(
         cfg: The ``validation`` section.
         labels: The declared labels; empty for a dataset without labels.
         expected_rows: Fewest and most rows of the plan; an empty file always fails.
-        files: Opens a suite and a JSON schema that the config names.
+        files: Opens a suite that the config names.
         modality: Of the file's records.
         columns: The declared columns.
+        schema: JSON schema that every text is to satisfy.
 
     Raises:
         DataError: The file is missing or cannot be read.
-        ConfigError: The suite or the JSON schema is missing or malformed.
+        ConfigError: The suite is missing or malformed.
     """
-    suite = load_suite(cfg, labels, expected_rows, files, modality, columns)
+    suite = load_suite(cfg, labels, expected_rows, files, modality, columns, schema)
     rows = modality.rows(artifact)
     table = {
         column: [getattr(row, name) for row in rows]
@@ -517,7 +483,7 @@ def masked(text: str, cfg: ValidationConfig) -> str:
     'Call [phone] or [email].'
     """
     matches = [
-        (PLACEHOLDERS[kind], _pattern(kind, cfg)) for kind in PLACEHOLDERS if kind in cfg.forbid
+        (PLACEHOLDERS[kind], _pattern(kind, cfg)) for kind in PLACEHOLDERS if cfg.forbids(kind)
     ]
 
     def replaced(part: str) -> str:
@@ -557,7 +523,7 @@ def _walk(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _pattern(kind: str, cfg: ValidationConfig) -> re.Pattern[str]:
-    looked_for = cfg.record_number_pattern if kind == "record_number" else _shipped_patterns()[kind]
+    looked_for = cfg.record_numbers if kind == "record_number" else _shipped_patterns()[kind]
     return re.compile(f"{_BEFORE[kind]}(?:{looked_for}){_BEHIND[kind]}")
 
 

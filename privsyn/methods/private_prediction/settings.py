@@ -73,7 +73,20 @@ class PrivatePredictionConfig(LogitConfig):
                 validator_for(value).check_schema(value)
             except SchemaError as error:
                 raise ValueError(f"not a JSON schema: {error.message}") from None
+            # privacy and safety: resolving a reference would open a file or a connection.
+            if outside := [one for one in _references(value) if not one.startswith("#")]:
+                raise ValueError(f"refers to {outside[0]}: put the definition under $defs")
         return value
+
+
+def _references(node: Any) -> list[str]:
+    """What a JSON schema refers to."""
+    if isinstance(node, list):
+        return [reference for item in node for reference in _references(item)]
+    if not isinstance(node, dict):
+        return []
+    references = [node[key] for key in ("$ref", "$dynamicRef") if isinstance(node.get(key), str)]
+    return references + _references(list(node.values()))
 
 
 class PrivatePredictionSettings(PrivatePredictionConfig):

@@ -66,7 +66,7 @@ class JSONGrammar:
         if problem := llguidance.LLMatcher.validate_grammar(rules, vocabulary):
             raise ModelError(
                 f"json_schema cannot be followed while drawing: {' '.join(problem.split())[:200]}.",
-                hint="Simplify the schema; validation.json_schema may stay strict.",
+                hint="Simplify the schema; a suite of your own may stay strict (validation.suite).",
             )
         self._matcher = llguidance.LLMatcher(vocabulary, rules)
         self._size, self._eos = vocab_size, eos

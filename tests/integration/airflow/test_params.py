@@ -223,7 +223,6 @@ def test_a_path_of_params_yaml_is_not_on_the_form():
         "dataset.path",
         "dataset.name",
         "validation.suite",
-        "validation.json_schema",
         "models.language",
     ],
 )

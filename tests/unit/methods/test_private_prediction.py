@@ -438,3 +438,5 @@ def test_a_chat_model_continues_a_list_of_records_unless_they_have_a_schema():
 def test_a_schema_that_is_none_is_refused():
     with pytest.raises(ValueError, match="not a JSON schema"):
         config(json_schema={"type": "objekt"})
+    with pytest.raises(ValueError, match=r"put the definition under \$defs"):
+        config(json_schema={"properties": {"a": {"$ref": "https://example.org/s.json"}}})

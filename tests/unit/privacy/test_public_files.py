@@ -100,7 +100,6 @@ def names(root, place):
 PINNED = [
     (f"methods.{KPS}.vocabulary", KPS),
     ("validation.suite", KPS),
-    ("validation.json_schema", KPS),
 ]
 
 

@@ -166,23 +166,3 @@ def test_a_bad_suite_is_a_config_error(write, tmp_path, expectations, message):
         validate_file(write(good_rows()), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("schema", "message"),
-    [
-        ("{", "is not JSON"),
-        ("[1]", "must hold an object"),
-        ('{"type": "objekt"}', "is not a JSON schema"),
-        ('{"properties": {"a": {"$ref": "https://example.org/s.json"}}}', "outside the file"),
-    ],
-)
-def test_a_bad_schema_is_a_config_error(tmp_path, schema, message):
-    (tmp_path / "schema.json").write_text(schema)
-    cfg = ValidationConfig(
-        json_schema=Path("schema.json"), json_schema_digest=sha256_file(tmp_path / "schema.json")
-    )
-    with pytest.raises(ConfigError, match=message):
-        load_suite(cfg, LABELS, (1, 1), PublicFiles(tmp_path))
-    with pytest.raises(ConfigError, match=r"validation\.json_schema: no file"):
-        load_suite(cfg, LABELS, (1, 1), PublicFiles(tmp_path / "elsewhere"))
