@@ -124,7 +124,8 @@ _TIMES = {"dagrun_timeout", "execution_timeout", "deadline"}
 
 def _with_times(arguments: Mapping[Any, Any]) -> dict[Any, Any]:
     """Airflow's arguments, times as such and the number of retries checked."""
-    read = dict.fromkeys(_TIMES, TypeAdapter(Annotated[timedelta, Field(gt=timedelta())]))
+    time: TypeAdapter[Any] = TypeAdapter(Annotated[timedelta, Field(gt=timedelta())])
+    read = dict.fromkeys(_TIMES, time)
     read["retries"] = TypeAdapter(Annotated[int, Field(strict=True, ge=0, le=20)])
     return {
         key: read[key].validate_python(value) if key in read else value

@@ -1,4 +1,4 @@
-"""Rows and images of a synthetic file, read without trust, and their summary, also by field.
+"""Rows and images of a synthetic file, read without trust, and their summary.
 
 The file is the output of the mechanism, so everything here is post-processing and may be shown. A
 record may have any number of fields with any names and values, so all sizes are bounded.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -201,7 +200,7 @@ def histogram(lengths: Sequence[int]) -> Histogram:
     if not lengths:
         return Histogram((0, 1), (0,), 0)
     low, high = lengths[0], lengths[int(0.99 * (len(lengths) - 1))]
-    width = int(_round_width(low, high, BINS, 1))
+    width = _round_width(low, high)
     first = low // width
     counts = [0] * (high // width - first + 1)
     for length in lengths:
@@ -211,133 +210,18 @@ def histogram(lengths: Sequence[int]) -> Histogram:
     return Histogram(edges, tuple(counts), sum(length >= edges[-1] for length in lengths))
 
 
-def _round_width(low: float, high: float, most: int, smallest: float) -> float:
-    """Width of at most so many bins: 1, 2 or 5 times a power of ten times the smallest."""
+def _round_width(low: int, high: int) -> int:
+    """Width of at most ``BINS`` bins: 1, 2 or 5 times a power of ten."""
     return next(
         width
         for power in itertools.count()
-        for width in (smallest * 10.0**power * step for step in (1, 2, 5))
-        if math.floor(high / width) - math.floor(low / width) < most
+        for width in (step * int(10**power) for step in (1, 2, 5))
+        if high // width - low // width < BINS
     )
 
 
 def _shorten(text: str) -> str:
     return text if len(text) <= SAMPLE_CHARS else text[:SAMPLE_CHARS].rstrip() + " ..."
-
-
-MOST_FIELDS = 12
-MOST_VALUES = 10
-MOST_CHARS = 40
-_RANGES = 8
-_WHOLE = 1e15
-"""Larger numbers are treated as text: float64 cannot count above it."""
-
-
-@dataclass(frozen=True)
-class Field:
-    """Summary of one field over all records.
-
-    Attributes:
-        name: Its name, cut to 40 characters.
-        present: Records that have it, including null.
-        different: Number of distinct values.
-        counts: Records per value, the most common first, or per range of numbers; empty if almost
-            every value is different.
-    """
-
-    name: str
-    present: int
-    different: int
-    counts: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True)
-class Fields:
-    """Summary of the fields of a file.
-
-    Attributes:
-        objects: Number of texts that are JSON objects.
-        fields: The most common fields, sorted by name.
-        more: Number of other fields.
-    """
-
-    objects: int
-    fields: tuple[Field, ...]
-    more: int
-
-
-def objects(texts: Sequence[str]) -> list[Mapping[str, Any]]:
-    """The JSON objects among texts."""
-    return [value for value in map(_fields_of, texts) if value is not None]
-
-
-def fields(records: Sequence[Mapping[str, Any]]) -> Fields:
-    """Summaries of the most common fields, at most ``MOST_FIELDS``."""
-    seen = Counter(name for record in records for name in record)
-    common = sorted(seen, key=lambda name: (-seen[name], name))[:MOST_FIELDS]
-    result = [_field(name, [r[name] for r in records if name in r]) for name in sorted(common)]
-    return Fields(len(records), tuple(result), len(seen) - len(common))
-
-
-def number(value: Any) -> float | None:
-    """A finite number as float; None for anything else, also for true and false."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        read = float(value)
-    except OverflowError:
-        return None
-    return read if math.isfinite(read) and abs(read) <= _WHOLE else None
-
-
-def printable(value: Any) -> str:
-    """A value for people: encodable text of at most 40 characters."""
-    text = value if isinstance(value, str) else spelt(value)
-    # Through UTF-16: a model may write half of a surrogate pair, which no page can encode.
-    text = text[: MOST_CHARS + 1].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 4].rstrip()} ..."
-
-
-def spelt(value: Any) -> str:
-    """A value as JSON, for comparisons."""
-    try:
-        return json.dumps(value, sort_keys=True)
-    except RecursionError:
-        return '"(nested too deeply)"'
-
-
-def _field(name: str, values: Sequence[Any]) -> Field:
-    different = Counter(map(spelt, values))
-    numbers = [read for value in values if (read := number(value)) is not None]
-    # Few different numbers are codes, such as grades, and are counted one by one.
-    if len(different) > MOST_VALUES and 2 * len(numbers) > len(values):
-        counts = _ranges(numbers)
-        if rest := len(values) - len(numbers):
-            counts.append(("no number", rest))
-    elif 2 * len(different) > len(values) and len(different) > MOST_VALUES:
-        counts = []
-    else:
-        top = different.most_common(MOST_VALUES)
-        counts = [(printable(json.loads(value)), count) for value, count in top]
-        if rest := len(values) - sum(count for _, count in top):
-            counts.append(("other values", rest))
-    return Field(printable(name), len(values), len(different), tuple(counts))
-
-
-def _ranges(numbers: Sequence[float]) -> list[tuple[str, int]]:
-    """Numbers per range; all ranges have the same round width."""
-    low, high = min(numbers), max(numbers)
-    # 1e-12: all numbers may be the same, and the logarithm of 0 does not exist.
-    power = 10.0 ** math.floor(math.log10(max((high - low) / _RANGES, 1e-12)))
-    width = _round_width(low, high, _RANGES, power)
-    first = math.floor(low / width)
-    counts = [0] * (math.floor(high / width) - first + 1)
-    for read in numbers:
-        counts[math.floor(read / width) - first] += 1
-    return [
-        (f"{(first + i) * width:g} to {(first + i + 1) * width:g}", count)
-        for i, count in enumerate(counts)
-    ]
 
 
 COLUMNS = 12

@@ -1,4 +1,4 @@
-"""Structured records: the share that is valid JSON. What fields hold, the public page shows."""
+"""Structured records: the share that is valid JSON."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Texts:
         return read_rows(artifact)
 
     def quality(self, artifact: Path, schema: Any = None) -> list[Metric]:
-        """Numbers about a released file alone: diversity, and what fields of a ``schema`` hold."""
+        """Numbers about a released file alone: diversity, and how many satisfy a ``schema``."""
         from privsyn.evaluation.embeddings import fidelity
         from privsyn.evaluation.structured import structure
 

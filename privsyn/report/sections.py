@@ -18,8 +18,6 @@ from privsyn import layout
 from privsyn.data.profile import (
     COLUMNS,
     count_cells,
-    fields,
-    objects,
     profile,
     profile_images,
     read_image_rows,
@@ -134,7 +132,6 @@ class Records:
         numbers: About them alone.
         charts: The same as pictures.
         shown: Some of them.
-        fields: Of structured records, what their fields hold.
     """
 
     things: str
@@ -142,7 +139,6 @@ class Records:
     numbers: tuple[Number, ...]
     charts: tuple[Block, ...] = ()
     shown: tuple[Block, ...] = ()
-    fields: tuple[Block, ...] = ()
 
     def content_text(self) -> str:
         """What the release holds, in a few words."""
@@ -167,7 +163,7 @@ class Records:
         return " ".join(filter(None, sentences))
 
     def sections(self) -> list[ReportSection]:
-        """Samples; charts; fields."""
+        """Samples; charts."""
         sections = []
         if self.shown:
             title, how = "Samples", "Taken from the file at even distances, and not picked."
@@ -175,8 +171,6 @@ class Records:
         if self.charts:
             title = f"What the {self.things} look like"
             sections.append(ReportSection("statistics", title, LEAVES, self.charts))
-        if self.fields:
-            sections.append(ReportSection("fields", "What the fields hold", LEAVES, self.fields))
         return sections
 
     def number_sections(self) -> list[ReportSection]:
@@ -249,7 +243,7 @@ def _texts(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number,
         return Records(things, len(rows), numbers, charts, (Block("samples", *items),))
     texts = [row.text or "" for row in rows]
     samples = (Block("samples", *items), *_invented(facts.plan, texts))
-    return Records(things, len(rows), (*numbers, *extremes), charts, samples, _fields(texts))
+    return Records(things, len(rows), (*numbers, *extremes), charts, samples)
 
 
 def _invented(plan: Plan, texts: Sequence[str]) -> tuple[Block, ...]:
@@ -262,36 +256,6 @@ def _invented(plan: Plan, texts: Sequence[str]) -> tuple[Block, ...]:
         return ()
     facts = {"hits": len(hits), "texts": len(texts), "names": sorted(set().union(*hits))}
     return (Block("words", PAGE.first("invented", facts)["says"]),)
-
-
-def _fields(texts: Sequence[str]) -> tuple[Block, ...]:
-    """What the fields of synthetic records hold; empty unless half of the texts are JSON objects.
-
-    Names and values are those of synthetic records alone: no schema and no real record is read.
-    """
-    summary = fields(objects(texts))
-    # A free text may happen to be JSON now and then; fields say something of a release of records.
-    if not summary.fields or 2 * summary.objects < len(texts):
-        return ()
-    sentence = f"{summary.objects:,} of {len(texts):,} texts are JSON objects."
-    if summary.more:
-        sentence += (
-            f" Of their fields the {len(summary.fields)} commonest are shown, {summary.more:,} not."
-        )
-    numbers = (
-        Number(
-            one.name,
-            one.present / summary.objects,
-            f"share of them that have it; {one.different:,} different values",
-        )
-        for one in summary.fields
-    )
-    counted = (
-        Block("counts", *one.counts, of=f"records by {one.name}")
-        for one in summary.fields
-        if one.counts
-    )
-    return (Block("words", sentence), Block("numbers", *numbers), *counted)
 
 
 def _images(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]) -> Records:

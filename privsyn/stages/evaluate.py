@@ -17,7 +17,6 @@ from privsyn.errors import PolicyBroken, PrivsynError, ValidationFailed, kind_an
 from privsyn.evaluation.audit import AuditResult
 from privsyn.evaluation.metrics import read_evaluation
 from privsyn.evaluation.report import verdict
-from privsyn.methods.base import Backends
 from privsyn.release.plan import Plan
 from privsyn.stages.audit import audit_release, held_out, refuse_withheld, withheld
 from privsyn.stages.base import Context, open_plan, trace_stage
@@ -38,7 +37,6 @@ def evaluate(
     ctx: Context,
     plan: Plan,
     *,
-    backends: Backends | None = None,
     again: bool = False,
     retried: bool = False,
 ) -> Path | None:
@@ -53,7 +51,6 @@ def evaluate(
     Args:
         ctx: Config and ledger.
         plan: The release.
-        backends: The embedder already loaded; None loads what the config names.
         again: Measure it even if it was measured with these settings.
         retried: The caller tries again what a later try may mend, so such an error is raised.
 
@@ -76,13 +73,13 @@ def evaluate(
             return None
         try:
             artifact = find(ctx, plan) / layout.ARTIFACT
-            # A gate is passed anew each time; models handed in are not those that settings name.
-            once = backends is None and ctx.config.evaluate.audit != "block"
+            # A gate is passed anew each time.
+            once = ctx.config.evaluate.audit != "block"
             digest = _digest(ctx, plan, artifact) if once else None
             measured = read_evaluation(folder).get(_SETTINGS)
             whole = (folder / layout.INSIDE_PAGE).is_file()
             if again or digest is None or measured != digest or not whole:
-                _measure(ctx, plan, artifact, folder, backends, digest)
+                _measure(ctx, plan, artifact, folder, digest)
             if layout.suite_passed(artifact.parent):
                 lies = place(ctx, plan.id, artifact.parent, released=not withheld(ctx, plan))
                 if ctx.config.evaluate.audit == "block":  # validate could not say it yet
@@ -113,7 +110,6 @@ def _measure(
     plan: Plan,
     artifact: Path,
     folder: Path,
-    backends: Backends | None,
     digest: str | None,
 ) -> None:
     """Write evaluation.json and the internal report."""
@@ -121,7 +117,7 @@ def _measure(
     real = held_out(ctx, plan)
     private_folder(folder)
     failures = Failures()
-    metrics = beside(ctx, plan, artifact, real, backends, failures)
+    metrics = beside(ctx, plan, artifact, real, failures)
     numbers = {metric.name: metric.value for metric in metrics}
     words = verdict(numbers)
     audited: AuditResult | None = None

@@ -44,7 +44,7 @@ from privsyn.evaluation.judge import (
 )
 from privsyn.evaluation.language_model import perplexity_gap
 from privsyn.evaluation.metrics import Metric, compare_labels, evenly_spaced
-from privsyn.methods.base import Backends, OnProgress, Role
+from privsyn.methods.base import OnProgress, Role
 from privsyn.methods.shared.baseline import Alone, Recipe, WritesFresh, write_alone, write_fresh
 from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
 from privsyn.modalities.images import Images
@@ -135,7 +135,6 @@ def public_alone(
     ctx: Context,
     plan: Plan,
     labels: Sequence[str | None],
-    backends: Backends | None,
     on_progress: OnProgress = None,
 ) -> list[str] | None:
     """One text per label as a release's settings have the public model write, without records.
@@ -146,20 +145,18 @@ def public_alone(
         ctx: Config.
         plan: The release.
         labels: Label of each text.
-        backends: Models already loaded; None loads what the config names.
         on_progress: Called with texts written and texts to write, where they are not kept already.
 
     Returns:
-        The texts; None where no language model here can write them (a server, a grammar, other
-        models loaded).
+        The texts; None where no language model here can write them (a server, a grammar).
     """
     models = ctx.config.models
     role, recipe = _recipe(ctx, plan)
-    if models.server is not None or (backends and role not in backends.models) or recipe is None:
+    if models.server is not None or recipe is None:
         return None
     identity = describe_role(models, role, ctx.workspace.cache)
     inputs = {
-        "model": backends.models[role].revision if backends else identity.revision,
+        "model": identity.revision,
         "recipe": recipe.model_dump(mode="json"),
         "labels": list(labels),
         "every": list(plan.dataset.labels),
@@ -168,7 +165,7 @@ def public_alone(
     file = ctx.workspace.cache / "alone" / f"{digest[:32]}.json"
     if (cached := _stored_texts(file, len(labels))) is not None:
         return cached
-    model = backends.models[role] if backends else load_role(models, role, ctx.config.performance)
+    model = load_role(models, role, ctx.config.performance)
     rng = np.random.default_rng(int(digest[:16], 16))  # public randomness
     if isinstance(recipe, Recipe):
         texts = write_alone(
@@ -236,9 +233,7 @@ class Failures:
             self.errors[name] = kind_and_place(error)
 
 
-def _encoders(
-    ctx: Context, plan: Plan, backends: Backends | None
-) -> tuple[EmbeddedOnce, EmbeddedOnce | None, str]:
+def _encoders(ctx: Context, plan: Plan) -> tuple[EmbeddedOnce, EmbeddedOnce | None, str]:
     """The encoders of a release, loaded whether there is a record to measure or not.
 
     Returns:
@@ -246,12 +241,9 @@ def _encoders(
         which took no part in the release, or None where there is none; what the judge is called.
     """
     config, cache = ctx.config, ctx.workspace.cache
-    load = partial(load_embedder, config.models, config.performance, cache)
-    voter = EmbeddedOnce(load if backends is None else lambda: backends.embedder)
+    voter = EmbeddedOnce(partial(load_embedder, config.models, config.performance, cache))
     voter.load()
     name, called = config.evaluate.encoder, f"models.embedder={config.models.embedder}"
-    if backends is not None:  # handed in: as for images, whoever does it vouches for them
-        return voter, voter, called
     if why_no_encoder(ctx, plan) is not None:
         return voter, None, ""
     if name is None and not is_installed(embed_e5.PACKAGE):
@@ -266,7 +258,6 @@ def _texts(
     plan: Plan,
     artifact: Path,
     real: Sequence[Record],
-    backends: Backends | None,
     failures: Failures,
 ) -> list[Metric]:
     rows = read_rows(artifact)
@@ -282,14 +273,12 @@ def _texts(
         total, done = total + 3, 1
         # privacy: models are loaded, and what they say is logged, whether there is a record or not
         _begins(ctx, _ALONE_NAME, 0, total)
-        public = _public(ctx, plan, synthetic, backends)
-        model = _reader(ctx, plan, backends)
-        encoders = _encoders(ctx, plan, backends)
+        public = _public(ctx, plan, synthetic)
+        model = _reader(ctx, plan)
+        encoders = _encoders(ctx, plan)
         parts |= {
             "perplexity": lambda: _by_reading(synthetic[0], theirs[0], model),
-            "beside what is free": lambda: _beside(
-                ctx, plan, synthetic, theirs, public, backends, *encoders
-            ),
+            "beside what is free": lambda: _beside(ctx, plan, synthetic, theirs, public, *encoders),
         }
     metrics: list[Metric] = []
     for name, part in parts.items():
@@ -343,7 +332,6 @@ def _beside(
     synthetic: Labeled,
     real: Labeled,
     public: _Public,
-    backends: Backends | None,
     voter: EmbeddedOnce,
     judged: EmbeddedOnce | None,
     called: str,
@@ -374,7 +362,7 @@ def _beside(
     tools: dict[str, object] = {}
     if judged is not None:
         tools |= {ENCODER: judged.embed, NEARNESS: judged.embed}
-    elif backends is None and _voter(plan) in plan.models:
+    elif _voter(plan) in plan.models:
         # It flatters, so it reads all these texts only where no other encoder does.
         tools[VOTER] = voter.embed
     side = min(len(ours), len(theirs)) if labeled else min(len(ours), len(theirs) // 2)
@@ -410,7 +398,7 @@ _Public = Sequence[tuple[str, str | None]]
 """Text and label of what the public model writes alone."""
 
 
-def _public(ctx: Context, plan: Plan, synthetic: Labeled, backends: Backends | None) -> _Public:
+def _public(ctx: Context, plan: Plan, synthetic: Labeled) -> _Public:
     """What the public model writes alone: candidates of the release, or texts written for this.
 
     One draw of a hundred texts may be .1 better than the next: of a small release there are more.
@@ -429,7 +417,7 @@ def _public(ctx: Context, plan: Plan, synthetic: Labeled, backends: Backends | N
         ctx.progress(f"evaluate: {_ALONE_NAME}, writing", done, total, "texts")
 
     labels = [*names] * draws
-    texts = public_alone(ctx, plan, labels, backends, progress)
+    texts = public_alone(ctx, plan, labels, progress)
     return [] if texts is None else list(zip(texts, labels, strict=True))
 
 
@@ -450,12 +438,11 @@ def _by_reading(
     return perplexity_gap(synthetic, real, partial(log_likelihoods, model, most=_AT_ONCE))
 
 
-def _reader(ctx: Context, plan: Plan, backends: Backends | None) -> Readable | None:
+def _reader(ctx: Context, plan: Plan) -> Readable | None:
     """The public language model whose logits the release was drawn from, where it was from any."""
-    models = ctx.config.models
-    if "language" not in (plan.models if backends is None else backends.models):
+    if "language" not in plan.models:
         return None
-    model = backends.language if backends else load_role(models, "language", ctx.config.performance)
+    model = load_role(ctx.config.models, "language", ctx.config.performance)
     return model if isinstance(model, Readable) else None
 
 
@@ -464,10 +451,9 @@ def _images(
     plan: Plan,
     artifact: Path,
     real: Sequence[Record],
-    backends: Backends | None,
     failures: Failures,
 ) -> list[Metric]:
-    encoder = _encoder(ctx, plan, backends)  # privacy: loaded whether there is a record or not
+    encoder = _encoder(ctx, plan)  # privacy: loaded whether there is a record or not
     if not real:
         return []
     pairs = list(load_images(artifact.parent, read_image_rows(artifact)))
@@ -484,14 +470,10 @@ def _images(
     return metrics
 
 
-def _encoder(ctx: Context, plan: Plan, backends: Backends | None) -> Embedder[Pixels] | None:
+def _encoder(ctx: Context, plan: Plan) -> Embedder[Pixels] | None:
     """What images are compared by; None where nothing is, or may be."""
     config = ctx.config
-    if not config.evaluate.models:
-        return None
-    if backends is not None:
-        return backends.image_embedder
-    if why_no_encoder(ctx, plan) is not None:
+    if not config.evaluate.models or why_no_encoder(ctx, plan) is not None:
         return None
     return load_image_encoder(measuring_encoder(ctx, plan), config.performance, ctx.workspace.cache)
 
@@ -501,7 +483,6 @@ def _rows(
     plan: Plan,
     artifact: Path,
     real: Sequence[Record],
-    backends: Backends | None,
     failures: Failures,
 ) -> list[Metric]:
     rows = modality_of(plan.dataset).rows(artifact)
@@ -526,14 +507,13 @@ def beside(
     plan: Plan,
     artifact: Path,
     real: Sequence[Record],
-    backends: Backends | None,
     failures: Failures,
 ) -> list[Metric]:
     """Numbers about a release beside held-out real records, internal.
 
     privacy: none without records, and what is shown and logged meanwhile is the same.
     """
-    return _MEASURED[_kind(plan)](ctx, plan, artifact, real, backends, failures)
+    return _MEASURED[_kind(plan)](ctx, plan, artifact, real, failures)
 
 
 def check_models(ctx: Context, plan: Plan) -> None:

@@ -7,9 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import yaml
@@ -274,3 +276,19 @@ def breaking(error):
 def stand_in(kind=FakeLogitModel):
     """The toy model under the revision of the embedded one, which plans name."""
     return kind(revision=describe(ModelsConfig(language="tiny")).revision)
+
+
+@contextmanager
+def measured_by(models):
+    """Loaders of evaluate give these models, whatever the settings name."""
+    loaded = {
+        "load_role": lambda _, role, *rest: models.models[role],
+        "load_embedder": lambda *_: models.embedder,
+        "load_measuring_encoder": lambda *_: models.embedder,
+        "load_image_encoder": lambda *_: models.image_embedder,
+        "why_no_encoder": lambda *_: None,
+    }
+    with ExitStack() as patches:
+        for name, load in loaded.items():
+            patches.enter_context(patch(f"privsyn.stages.measure.{name}", load))
+        yield

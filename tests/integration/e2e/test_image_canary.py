@@ -22,7 +22,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import settle
 from privsyn.stages.validate import validate
-from tests.integration.e2e.small_project import reserve_release
+from tests.integration.e2e.small_project import measured_by, reserve_release
 from tests.integration.e2e.tiny_images import LABELS, SIZE, image_project, private_image, register
 
 CANARY = "vermilion-ocelot-90210"
@@ -90,7 +90,8 @@ def test_nothing_private_is_left_after_a_release_of_images(project, caplog, capf
 
     certify(ctx, planned)
     validate(ctx, planned)
-    internal = evaluate(ctx, planned, backends=Backends({"image_embedder": Thumbnails()}))
+    with measured_by(Backends({"image_embedder": Thumbnails()})):
+        internal = evaluate(ctx, planned)
     publish(ctx, planned)
     assert settle(ctx, planned) == "COMMITTED"
     assert '"fid"' in (internal / "evaluation.json").read_text(), "the embedder was not reached"

@@ -22,7 +22,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, record
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
-from tests.integration.e2e.small_project import failures, finish, reserve_release
+from tests.integration.e2e.small_project import failures, finish, measured_by, reserve_release
 from tests.integration.e2e.test_metadata import read_by_others
 from tests.integration.e2e.tiny_images import LABELS, SIZE, image_project, private_image, register
 
@@ -209,7 +209,8 @@ def test_evaluation_is_internal_and_names_the_embedder(tmp_path):
         path.write_bytes(encode(private_image(number)))
     ctx = project.context("methods.tiny_images.images_per_label=15")
     planned, folder = release(ctx)
-    internal = evaluate(ctx, planned, backends=Backends({"image_embedder": MeanValues()}))
+    with measured_by(Backends({"image_embedder": MeanValues()})):
+        internal = evaluate(ctx, planned)
     metrics = {
         metric["name"]: metric
         for metric in json.loads((internal / "evaluation.json").read_text())["metrics"]

@@ -78,8 +78,8 @@ SCHEMA = {
 }
 
 
-def test_neighbors_of_structured_records_show_the_same_fields(make_project):
-    """Names and values of the outward report's fields come from the drawn records alone."""
+def test_neighbors_of_structured_records_show_the_same(make_project):
+    """What the outward report shows comes from the drawn records alone."""
     one = {"max_tokens": 1, "whole_sentences": False}
     made = make_project(methods={NAME: METHODS[NAME] | one})
     said = ["<end>", '{"kind": "bill"}', '{"kind": "visit", "n": 7}', '{"kind": "visit"}']
@@ -92,9 +92,6 @@ def test_neighbors_of_structured_records_show_the_same_fields(make_project):
         made, NAME, partial(Constant, choice=2), lambda ctx: release(ctx, toy)
     )
     assert_alike(found)
-    sections = json.loads(found["base"]["report.json"])["sections"]
-    (shown,) = (section for section in sections if section["key"] == "fields")
-    assert [block["of"] for block in shown["blocks"][2:]] == ["records by kind", "records by n"]
     assert not any(CANARY.encode() in content for content in found["base"].values())
 
 
@@ -122,11 +119,3 @@ def test_records_of_a_public_schema(make_project):
     internal = evaluate(ctx, planned)
     for place in (folder, internal):  # of fields and values that real records alone have, nothing
         assert not any(CANARY.encode() in f.read_bytes() for f in place.rglob("*") if f.is_file())
-    outward = json.loads((folder / "report.json").read_text())["sections"]
-    counted = {
-        kind: sum(json.loads(r["text"])["kind"] == kind for r in lines(folder))
-        for kind in ("bill", "visit")
-    }
-    (fields,) = (section for section in outward if section["key"] == "fields")
-    shown = next(b for b in fields["blocks"] if b.get("of") == "records by kind")
-    assert dict(shown["items"]) == {kind: count for kind, count in counted.items() if count}

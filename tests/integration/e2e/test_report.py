@@ -27,6 +27,7 @@ from tests.integration.e2e.small_project import (
     begin_release,
     build_project,
     finish,
+    measured_by,
     reserve_release,
     rows,
     stand_ins,
@@ -46,7 +47,8 @@ def released(root, **changes):
     finish(ctx, planned, backends)
     settle(ctx, planned)
     validate(ctx, planned)
-    return project, ctx, planned, evaluate(ctx, planned, backends=backends)
+    with measured_by(backends):
+        return project, ctx, planned, evaluate(ctx, planned)
 
 
 def test_evaluate_leaves_a_report_and_the_command_names_both_documents(tmp_path, command):

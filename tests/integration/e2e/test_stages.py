@@ -57,6 +57,7 @@ from tests.integration.e2e.small_project import (
     begin_release,
     breaking,
     finish,
+    measured_by,
     reseal,
     reserve_release,
     times,
@@ -535,7 +536,8 @@ def test_what_cannot_be_measured_of_a_record_stops_no_release(make_project, fake
         settle(ctx, planned)
         validate(ctx, planned)
         models = Backends({**fake.models, "embedder": Letters()})
-        inside = evaluate(ctx, planned, backends=models)
+        with measured_by(models):
+            inside = evaluate(ctx, planned)
         found = json.loads((inside / "evaluation.json").read_text())
         page = (inside / "report.html").read_text()
         assert ("failed" in found) is ("measuring failed" in page) is broken
@@ -622,14 +624,16 @@ def test_progress_of_an_evaluation_is_the_same_without_a_held_out_record(
     planned, _ = release(ctx, fake)
     validate(ctx, planned)
     models = Backends({**fake.models, "embedder": Letters()})
-    evaluate(ctx, planned, backends=models)  # from here on what the public model wrote is on file
+    with measured_by(models):
+        evaluate(ctx, planned)  # from here on what the public model wrote is on file
     told = []
     for real in (held_out(ctx, planned), []):
         heard = []
         watched = replace(ctx, on_progress=lambda *said, heard=heard: heard.append(said))
         watched.tracker = MlflowTracker("")
         monkeypatch.setattr("privsyn.stages.evaluate.held_out", lambda *_, real=real: real)
-        evaluate(watched, planned, backends=models)
+        with measured_by(models):
+            evaluate(watched, planned, again=True)
         told.append(heard)
     assert told[0] == told[1]
     assert told[0]

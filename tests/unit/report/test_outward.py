@@ -175,30 +175,6 @@ def test_texts_labels_and_settings_are_shown_and_never_run(made):
     json.dumps(outward(folder).to_json()).encode()
 
 
-def test_the_fields_of_structured_records_are_counted_and_escaped(made):
-    rows = good_rows()
-    kinds = ["<b>bill", "visit", "visit"]
-    for i, row in enumerate(rows):
-        row["text"] = json.dumps({"</svg><script>": kinds[i % 3], "cost": i * 1.5})
-    rows[0]["text"] = "no record"
-    document = outward(made(rows))
-    (found,) = (section for section in document.sections if section.key == "fields")
-    plain = json.loads(json.dumps(found.to_json()))
-    assert plain["class"] == LEAVES
-    words, numbers, *counts = plain["blocks"]
-    assert words["items"] == ["39 of 40 texts are JSON objects."]
-    assert [item["value"] for item in numbers["items"]] == [1.0, 1.0]
-    shown = {block["of"]: {name: n for name, n in block["items"]} for block in counts}
-    texts = [row["text"] for row in rows[1:]]
-    assert shown["records by </svg><script>"] == {
-        name: sum(name in text for text in texts) for name in ("visit", "<b>bill")
-    }
-    assert shown["records by cost"]["0 to 10"] == sum(i * 1.5 < 10 for i in range(1, 40))
-    page = Page(document.to_html())
-    assert page.tags.isdisjoint({"script", "b"})
-    assert "records by </svg><script>" in page.text
-
-
 @pytest.mark.parametrize("rows", [[], [b"\xff", b"{"], [{"id": "a", "text": ""}]])
 def test_a_file_with_nothing_to_show_still_has_a_page(made, rows):
     assert "format checks failed" in page_of(made(rows)).text
