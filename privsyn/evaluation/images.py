@@ -123,7 +123,7 @@ def compare_images(
     most: int,
     called: str,
 ) -> list[Metric]:
-    """FID, KID, precision and recall between synthetic and held-out real images: ``internal``.
+    """FID, precision and recall between synthetic and held-out real images: ``internal``.
 
     The same number of each side, evenly spaced, at most ``most``. Empty if a side has fewer than
     20. With twice as many real images, the same numbers are computed between two real samples: the
@@ -163,11 +163,10 @@ def compare_images(
 
 
 def _distances_of(ours: Features, theirs: Features, how: str) -> list[Metric]:
-    """The four numbers of two samples, the second real."""
+    """The three numbers of two samples, the second real."""
     precision, recall = precision_recall(ours, theirs)
     numbers = {
         "fid": frechet_distance(ours, theirs),
-        "kid": kernel_distance(ours, theirs),
         "precision": precision,
         "recall": recall,
     }
@@ -201,29 +200,6 @@ def frechet_distance(first: Features, second: Features) -> float:
     gap = float(((means[0] - means[1]) ** 2).sum())
     # Roundings may leave a small negative number for equal sets.
     return max(0.0, gap + spread - 2 * float(shared))
-
-
-def kernel_distance(first: Features, second: Features) -> float:
-    """Squared maximum mean discrepancy of two samples, by a cubic kernel; unbiased.
-
-    Args:
-        first: Shape (n, width), n at least 2.
-        second: Shape (m, width), m at least 2.
-
-    Source: Binkowski et al. 2018, "Demystifying MMD GANs", section 3, equation 4 and the
-    polynomial kernel of section 4.
-    """
-    width = first.shape[1]
-
-    def kernel(rows: Features, columns: Features) -> Features:
-        return np.asarray((rows @ columns.T / width + 1) ** 3, np.float64)
-
-    def among(part: Features) -> float:
-        gram = kernel(part, part)
-        # unbiased: without the diagonal, the pairs of a vector with itself
-        return float((gram.sum() - np.trace(gram)) / (len(part) * (len(part) - 1)))
-
-    return among(first) + among(second) - 2 * float(kernel(first, second).mean())
 
 
 def _triangle(root: Features) -> Features:

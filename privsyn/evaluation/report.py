@@ -394,7 +394,7 @@ def _is_likeness(name: str) -> bool:
 def _display_name(name: str) -> str:
     """Display name of a metric."""
     first = name.removesuffix("_real")
-    if first != name and first in ("fid", "kid", "precision", "recall"):
+    if first != name and first in ("fid", "precision", "recall"):
         return f"{_display_name(first)} of real images"
     for end, of in (("_public", ", public model alone"), ("_real", ", real texts")):
         if name.endswith(end) and name.removesuffix(end) in _WRITTEN:

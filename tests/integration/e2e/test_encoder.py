@@ -106,7 +106,7 @@ def test_distances_are_left_out_where_the_voter_would_measure(make_project, tmp_
     metrics = beside(ctx, planned, artifact, real, None, Failures())
     names = {metric.name for metric in metrics}
     assert "downstream.accuracy" in names
-    assert ({"fid", "kid", "precision", "recall"} <= names) is not voted
+    assert ({"fid", "precision", "recall"} <= names) is not voted
     assert ("fid" in names) is not voted
     notes = [metric.note for metric in metrics if metric.name == "fid"]
     assert all("evaluate.image_encoder=builtin" in note for note in notes)
