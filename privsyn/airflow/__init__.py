@@ -29,7 +29,6 @@ def _refuse_older() -> None:
 _refuse_older()
 
 _PUBLIC = {
-    "release_task": "factory",
     "release_group": "factory",
     "method_dag": "factory",
     "PlanOperator": "budget",

@@ -1,12 +1,6 @@
 """The DAG of a method, and the tasks of one release for DAGs of one's own.
 
-All methods share the shape of their DAG; params.yaml sets the rest. In a DAG of one's own::
-
-    @release_task("invisible_ink", params_path="/srv/portal/params.yaml")
-    def train(release):
-        model.fit(release.frame())
-
-    train()
+All methods share the shape of their DAG; params.yaml sets the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ from typing import Any, Literal
 
 import jinja2
 import pendulum
-from airflow.sdk import DAG, Asset, TaskGroup, TriggerRule, task
+from airflow.sdk import DAG, Asset, TaskGroup, TriggerRule
 
 from privsyn.airflow.base import OWNER, PLAN, START, StageOperator, broken_dag
 from privsyn.airflow.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
@@ -385,40 +379,3 @@ def release_group(
             audit_blocks=config.evaluate.audit == "block",
         )
     return chain.publish.output
-
-
-def release_task(
-    method: str, *, params_path: str | None = None, **group: Any
-) -> Callable[[Callable[..., Any]], Callable[[], Any]]:
-    """Make a function a task that gets a release, after the tasks that make it.
-
-    The function is called with a ``privsyn.Release``; what it returns is its XCom.
-
-    Args:
-        method: Which.
-        params_path: params.yaml of the project. None: see privsyn.airflow.project.
-        group: See ``release_group``; the group is called as the function, with ``_release`` behind.
-    """
-
-    def decorate(function: Callable[..., Any]) -> Callable[[], Any]:
-        name = function.__name__
-
-        def consume(made: Mapping[str, Any]) -> Any:
-            from privsyn.api.released import Release
-
-            workspace = Project(Path(params_path) if params_path else params_file()).workspace
-            folder = workspace.locate(made["release_id"])
-            return function(Release.open(folder or workspace.release(made["release_id"])))
-
-        # Airflow shows the user's name and documentation for the task, not this wrapper's.
-        consume.__name__, consume.__doc__ = name, function.__doc__
-
-        def make() -> Any:
-            facts = release_group(
-                method, params_path=params_path, **{"group_id": f"{name}_release", **group}
-            )
-            return task(task_id=name)(consume)(facts)
-
-        return make
-
-    return decorate

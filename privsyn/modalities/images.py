@@ -122,7 +122,7 @@ class Images:
         """Lines and the images they name."""
         return read_image_rows(artifact)
 
-    def quality(self, artifact: Path, schema: Any = None) -> list[Metric]:
+    def quality(self, artifact: Path) -> list[Metric]:
         """Diversity of the pixels."""
         from privsyn.evaluation.images import image_fidelity
 

@@ -92,14 +92,12 @@ class Texts:
         """All lines of a released file; DataError if it is missing or cannot be read."""
         return read_rows(artifact)
 
-    def quality(self, artifact: Path, schema: Any = None) -> list[Metric]:
-        """Numbers about a released file alone: diversity, and how many satisfy a ``schema``."""
+    def quality(self, artifact: Path) -> list[Metric]:
+        """Numbers about a released file alone: diversity."""
         from privsyn.evaluation.embeddings import fidelity
-        from privsyn.evaluation.structured import structure
 
         # A row without a text counts as an empty one: it is the suite that refuses it.
-        texts = [row.text or "" for row in read_rows(artifact)]
-        return fidelity(texts) + ([] if schema is None else structure(texts, schema))
+        return fidelity([row.text or "" for row in read_rows(artifact)])
 
     def classifier(self, artifact: Path) -> Callable[[str], str]:
         """The label of a text, by a classifier of words trained on a released file."""

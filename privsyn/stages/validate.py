@@ -78,7 +78,7 @@ def examine(ctx: Context, plan: Plan, folder: Path, bounds: tuple[int, int]) -> 
         folder: The records, certified.
         bounds: Fewest and most rows there may be.
     """
-    modality, schema = modality_of(plan.dataset), plan.settings.get("json_schema")
+    modality = modality_of(plan.dataset)
     result = validate_file(
         folder / layout.ARTIFACT,
         ctx.config.validation,
@@ -87,9 +87,9 @@ def examine(ctx: Context, plan: Plan, folder: Path, bounds: tuple[int, int]) -> 
         files=ctx.files,
         modality=modality,
         columns=plan.dataset.columns,
-        schema=schema,
+        schema=plan.settings.get("json_schema"),
     )
-    quality = modality.quality(folder / layout.ARTIFACT, schema)
+    quality = modality.quality(folder / layout.ARTIFACT)
     note_checks(ctx, folder, result.to_json() | {"cautions": cautions(ctx, plan)}, quality)
     return result
 

@@ -4,21 +4,24 @@ from datetime import UTC, datetime
 
 from airflow.sdk import dag, task
 
-from privsyn.airflow import release_task
+from privsyn import Project
+from privsyn.airflow import release_group
+from privsyn.airflow.project import params_file
 
 
 @dag(schedule=None, start_date=datetime(2025, 1, 1, tzinfo=UTC), params={"mine": 1})
 def own_dag():
-    @release_task("invisible_ink")
-    def count(release):
-        """How many records there are of each label."""
+    @task
+    def count(made):
+        """How many records there are."""
+        release = Project.open(params_file().parent).open_release(made["release_id"])
         return {"rows": len(release.frame()), "release": release.name}
 
     @task
     def beside():
         return "not privsyn's"
 
-    count()
+    count(release_group("invisible_ink"))
     beside()
 
 

@@ -200,10 +200,10 @@ def test_in_a_dag_of_ones_own_the_release_is_made_by_the_same_tasks(runs):
     assert {task: state for task, (state, _) in own["tasks"].items()} == {
         "beside": "success",
         "count": "success",
-        **{f"count_release.{name}": "success" for name in (*STAGES, "settle")},
-        "count_release.generate": "skipped",
+        **{f"release.{name}": "success" for name in (*STAGES, "settle")},
+        "release.generate": "skipped",
     }
-    assert plan_of(own, "count_release.plan")["release_id"] == plan(first)["release_id"]
+    assert plan_of(own, "release.plan")["release_id"] == plan(first)["release_id"]
     assert own["xcoms"]["count/return_value"] == {"rows": 4, "release": plan(first)["release_id"]}
 
 
