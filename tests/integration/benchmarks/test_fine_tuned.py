@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.papers import fine_tuned
 from privsyn.errors import ModelError
 from privsyn.models.references import BUILTIN, ModelReference
 from privsyn.models.settings import PerformanceConfig
 from tests.unit.models.tiny_models import save_mamba
+
+with pytest.MonkeyPatch.context() as patch:  # as where a benchmark is started
+    patch.syspath_prepend(Path(__file__).parents[3] / "benchmarks" / "papers")
+    import fine_tuned
 
 PAIRS = [(f"{('bill', 'knee')[i % 2]} {i % 7}", ("Billing", "Symptoms")[i % 2]) for i in range(40)]
 
