@@ -21,12 +21,9 @@ class SigningConfig(Section):
 
     key: Annotated[LocalPath, OnDisk("place")] | None = Field(
         default=None,
-        description="Private key in PEM (PKCS#8), as `privsyn keys new` writes it. Null: releases "
-        "are not signed. The environment variable PRIVSYN_SIGNING_KEY goes before it.",
-    )
-    required: bool = Field(
-        default=False,
-        description="Reserve, begin and publish nothing where the key cannot be read.",
+        description="Private key in PEM (PKCS#8), as `privsyn keys new` writes it. Nothing is "
+        "published without it. Null: releases are not signed. The environment variable "
+        "PRIVSYN_SIGNING_KEY goes before it.",
     )
 
     @property

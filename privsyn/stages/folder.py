@@ -108,29 +108,38 @@ def key_id(ctx: Context) -> str:
     """Id of the key that will sign releases here, which is tried; empty where there is none.
 
     Raises:
-        ConfigError: ``signing.required`` is on and there is none here; or there is one that cannot
-            be used.
+        ConfigError: There is one that cannot be used.
     """
     signer = _signer(ctx)
     return "" if signer is None else str(signer.public_key.keyid)
 
 
-def sign(ctx: Context, folder: Path) -> str | None:
+def sign(ctx: Context, folder: Path, *, published: bool = False) -> str | None:
     """Sign a release whose files are all there. Again is harmless: what holds is kept.
 
     Guarantee: see release.signature; nothing is charged.
+
+    Args:
+        ctx: Config.
+        folder: The release.
+        published: It is to leave now, and not without the key that is named.
 
     Returns:
         Id of the key; None where there is no key here. A signature of before that does not hold any
         more is taken away then.
 
     Raises:
-        ConfigError: See key_id.
+        ConfigError: See key_id; or it is published, and the key is not here.
     """
     signer = _signer(ctx)
     if signer is not None:
         return signature.sign(folder, signer)
-    if ctx.config.signing.file is not None:
+    if (key := ctx.config.signing.file) is not None:
+        if published:
+            raise ConfigError(
+                f"signing.key={key} is not on this machine, and nothing is published without it.",
+                hint=f"Put it there, or name it with {KEY_VARIABLE}; then publish again.",
+            )
         log.warning("%s is not signed: the key of signing.key is not on this machine", folder.name)
     # A signature of other bytes would fail verification: without the key, have none.
     if not signature.fits(folder):
@@ -147,22 +156,12 @@ def _signer(ctx: Context) -> CryptoSigner | None:
     """The signer; None where none is asked for, or its file is on other machines alone."""
     config = ctx.config.signing
     if config.file is None:
-        if config.required:
-            raise ConfigError(
-                "signing.required is on, and no key is named.",
-                hint=f"Set signing.key or {KEY_VARIABLE}; make a key with: privsyn keys new",
-            )
         return None
     file = ctx.path(config.file)
     check_place(file, ctx.workspace.public_folders, "signing.key")
     try:
         return load(file)
     except FileNotFoundError:
-        if config.required:
-            raise ConfigError(
-                f"signing.required is on, and the key {file} is not on this machine.",
-                hint=f"Put it there, or name it with signing.key or {KEY_VARIABLE}.",
-            ) from None
         return None
 
 

@@ -108,5 +108,5 @@ def publish_folder(ctx: Context, parent: Plan, folder: Path) -> DvcRevision:
     # An approval is for a certificate, so the folder must still match that certificate.
     verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))
     refuse_unapproved(ctx, folder)
-    sign(ctx, folder)
+    sign(ctx, folder, published=True)
     return DvcPublisher(ctx.workspace.root).publish(folder)

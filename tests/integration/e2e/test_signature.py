@@ -17,7 +17,6 @@ from privsyn.release.settings import KEY_VARIABLE, PASSPHRASE_VARIABLE
 from privsyn.release.signature import load, new
 from privsyn.stages.folder import sign
 from privsyn.stages.plan import plan
-from privsyn.stages.preflight import preflight
 from privsyn.stages.publish import publish, restore
 from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate
@@ -300,21 +299,6 @@ def test_others_check_the_envelope_without_privsyn(made, tmp_path):
 # --- the stages -----------------------------------------------------------------------------------
 
 
-def test_without_the_key_nothing_is_spent_where_it_is_required(tmp_path):
-    missing = tmp_path / "on-another-machine.pem"
-    project = build_project(tmp_path / "project", signing={"key": str(missing), "required": True})
-    ctx = project.context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    with pytest.raises(ConfigError, match=r"signing\.required is on, and the key .* is not on"):
-        reserve(ctx, planned)
-    assert ctx.ledger.releases.find(planned.id) is None
-    with pytest.raises(ConfigError, match=r"signing\.required is on"):
-        preflight(ctx, planned, Backends({"language": stand_in()}))
-    unnamed = build_project(tmp_path / "unnamed", signing={"required": True}).context()
-    with pytest.raises(ConfigError, match="no key is named"):
-        reserve(unnamed, plan(unnamed, "invisible_ink", open_account=True))
-
-
 def test_a_key_that_cannot_be_used_is_refused_before_anything_is_spent(tmp_path):
     key = tmp_path / "signing.pem"
     project = build_project(tmp_path / "project", signing={"key": str(key)})
@@ -341,6 +325,8 @@ def test_the_machine_that_has_the_key_signs_when_it_publishes(made, tmp_path, ca
     validate(ctx, made[1])
     assert not (folder / SIGNATURE).exists()
     assert "is not signed" in caplog.text
+    with pytest.raises(ConfigError, match="nothing is published without it"):
+        publish(ctx, made[1])
     monkeypatch.setenv(KEY_VARIABLE, str(made[3].with_name("signing.pem")))
     subprocess.run(
         [sys.executable, "-m", "dvc", "config", "--local", "core.no_scm", "true"],
