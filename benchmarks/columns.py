@@ -104,7 +104,7 @@ def project(state: Path, name: str, model: str, source: Path | None) -> Path:
         "methods": {method: {"settings": "small"} for method in METHODS},
         "validation": {"min_share": 0.0},
         "performance": {"shards": 1},
-        "evaluate": {"models": False},
+        "evaluate": {"by": "words"},
     }  # fmt: skip
     (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
     return folder

@@ -100,7 +100,7 @@ def of_ledger(folder: Path, count: int, accounts: int, ledger: str | None) -> No
     changes: dict[str, Any] = {
         "account": {"epsilon": 1000.0, "delta": 1e-6},
         "services": {"ledger": ledger} if ledger else {},
-        "evaluate": {"enabled": False},
+        "evaluate": {"by": "nothing"},
     }
     project = build_project(folder / "project", **changes)
     made = run(project.context(), "invisible_ink", published=False)
@@ -215,7 +215,7 @@ def of_runs(folder: Path, ledger: str, count: int) -> None:
         settings = yaml.safe_load(params.read_text())
         settings["dataset"]["name"] = settings["account"]["name"] = name
         settings["methods"]["keyphrase_seeding"] = METHODS_OF_TESTS["keyphrase_seeding"]
-        settings["privacy"]["epsilon"], settings["evaluate"] = 1.0, {"enabled": False}
+        settings["privacy"]["epsilon"], settings["evaluate"] = 1.0, {"by": "nothing"}
         settings["services"] = {"ledger": ledger}
         params.write_text(yaml.safe_dump(settings))
         # The same file under two accounts is refused.

@@ -154,7 +154,7 @@ def project(folder: Path, bench: Bench) -> Path:
         "privacy": {"epsilon": EPSILON, "delta": DELTA},
         "models": {"language": "tiny"},
         "methods": {bench.method: {**METHODS[bench.method], **bench.settings}},
-        "evaluate": {"enabled": False},
+        "evaluate": {"by": "nothing"},
         "performance": {
             "shards": bench.units, "threads": 1,
             "rows_per_pass": 2 if bench.method in ("invisible_ink", "private_prediction") else 16,

@@ -138,7 +138,7 @@ def _validation(folder: Path | None) -> str:
 def _utility(ctx: Context, plan: Plan) -> str:
     dataset, folder = ctx.config.dataset, ctx.workspace.internal(plan.id)
     if not ctx.config.evaluate.enabled:
-        return "disabled (evaluate.enabled)"
+        return "disabled (evaluate.by)"
     if not dataset.has_holdout:
         return "no hold-out (dataset.holdout, dataset.test_path)"
     if not (measured := read_evaluation(folder)):

@@ -68,7 +68,7 @@ class Availability:
     def why_never(self) -> str | None:
         """Why no release has a metric that reads real records; None if one can."""
         if not self.enabled:
-            return "evaluate.enabled is off"
+            return "evaluate.by is nothing"
         return None if self.held_out else "no real records are held out"
 
     @property

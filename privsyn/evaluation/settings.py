@@ -28,12 +28,11 @@ class PaidConfig(Section):
 class EvaluateConfig(Section):
     """Evaluation against held-out real records: internal, except for the paid accuracy."""
 
-    enabled: bool = Field(default=True, description="Train on synthetic, test on held-out real.")
-    models: bool = Field(
-        default=True,
-        description="Measure with models, too: encoders, texts that the public model writes alone, "
-        "and its perplexity. false: by words, lengths, labels and simple classifiers alone. Costs "
-        "no budget.",
+    by: Literal["models", "words", "nothing"] = Field(
+        default="models",
+        description="What measures a release: words, lengths, labels and simple classifiers alone; "
+        "models beside them: encoders, texts that the public model writes, its perplexity; or "
+        "nothing. Costs no budget.",
     )
     encoder: str | None = Field(
         default=None,
@@ -73,5 +72,15 @@ class EvaluateConfig(Section):
     @model_validator(mode="after")
     def _blocks_by_what_is_measured(self) -> EvaluateConfig:
         if self.audit == "block" and not self.enabled:
-            raise ValueError("audit=block needs enabled=true: the audit is a part of evaluate")
+            raise ValueError("audit=block needs by=words or models: it is a part of evaluate")
         return self
+
+    @property
+    def enabled(self) -> bool:
+        """Whether releases are measured."""
+        return self.by != "nothing"
+
+    @property
+    def models(self) -> bool:
+        """Whether models measure them."""
+        return self.by == "models"

@@ -168,8 +168,8 @@ class Terms(PolicyConfig):
         ]
         if request.internal_metrics and not self.internal_metrics:
             broken.append(
-                "evaluate.enabled=true measures releases beside held-out records, which is not "
-                "allowed: set evaluate.enabled=false"
+                "releases are measured beside held-out records, which is not allowed: set "
+                "evaluate.by=nothing"
             )
         if request.amplified and not self.amplification:
             broken.append(

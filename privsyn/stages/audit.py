@@ -135,7 +135,7 @@ def held_out(ctx: Context, plan: Plan) -> list[Record]:
             raise PolicyBroken(
                 f"account {plan.account} ({terms.source}) does not allow that releases are "
                 "measured beside held-out records.",
-                hint="Set evaluate.enabled=false.",
+                hint="Set evaluate.by=nothing.",
             )
     dataset = open_plan(ctx, plan).source
     if not dataset.has_holdout:

@@ -190,7 +190,7 @@ def failure_reason(folder: Path | None) -> str | None:
 def log_line(folder: Path | None) -> str:
     """One line for a log: the same whether or not there was a record to measure by."""
     if folder is None:
-        return "not measured: evaluate.enabled is off, or dataset.holdout is 0 without a test_path"
+        return "not measured: evaluate.by is nothing, or dataset.holdout is 0 without a test_path"
     if reason := failure_reason(folder):
         return f"not measured: {reason}. Measure it later: privsyn report --measure {folder.name}"
     return f"internal numbers in {folder}"

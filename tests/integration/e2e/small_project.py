@@ -169,7 +169,7 @@ def build_project(root, **changes):
         "columns": {"share": 0.25},
         "methods": {"invisible_ink": METHODS["invisible_ink"]},
         "models": {"language": "tiny"},
-        "evaluate": {"enabled": True},
+        "evaluate": {"by": "models"},
         "validation": {"min_share": 0.0},
         "performance": {"shards": 2, "rows_per_pass": 16, "threads": 1},
     }

@@ -65,7 +65,7 @@ def governed(make_project):
 
 
 def as_(user, project, *overrides):
-    ctx = project.context("evaluate.enabled=false", *overrides)
+    ctx = project.context("evaluate.by=nothing", *overrides)
     ctx.origin = {"driver": "cli", "user": user}
     return ctx
 
@@ -197,7 +197,7 @@ def test_two_people_make_and_publish_a_release(governed, fake, cli):
 def cli(command, monkeypatch):
     """The command line in this process, by a user of the machine; what a scheduler says of itself
     in its environment names nobody."""
-    monkeypatch.setenv("PRIVSYN_OVERRIDES", json.dumps(["evaluate.enabled=false"]))
+    monkeypatch.setenv("PRIVSYN_OVERRIDES", json.dumps(["evaluate.by=nothing"]))
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(project, *arguments, user="carol"):

@@ -32,7 +32,7 @@ def taught(tmp_path_factory):
     project = build_project(
         root / "project", methods=methods, account={"approval": APPROVAL, "public_size": 1000}
     )
-    ctx = project.context("evaluate.enabled=false")
+    ctx = project.context("evaluate.by=nothing")
     ctx.origin = {"driver": "cli", "user": "alice"}
     with pytest.MonkeyPatch.context() as patch:
         toys = Backends(stand_ins())
@@ -47,7 +47,7 @@ def test_a_student_waits_for_a_person_by_every_door(taught):
     project, ctx, planned, folder = taught
     with pytest.raises(ApprovalNeeded, match=f"approve {planned.id} --publish"):
         publish_student(ctx, planned)
-    told = project.cli("distill", planned.parent.id, "-S", "evaluate.enabled=false", check=False)
+    told = project.cli("distill", planned.parent.id, "-S", "evaluate.by=nothing", check=False)
     assert (told.returncode, "privsyn approve" in told.stderr) == (8, True)
     assert not ctx.workspace.pointer(planned.id).exists()
     with pytest.raises(ApprovalNeeded, match="alice asked for it"):
@@ -111,7 +111,7 @@ def test_the_settings_alone_cannot_drop_what_the_account_is_held_to(taught):
     params["account"]["approval"] = None
     kept = project.params.read_text()
     project.params.write_text(yaml.safe_dump(params))
-    laxer = project.context("evaluate.enabled=false")
+    laxer = project.context("evaluate.by=nothing")
     project.params.write_text(kept)
     with pytest.raises(ApprovalNeeded):
         publish_student(laxer, planned)

@@ -33,7 +33,7 @@ from tests.integration.e2e.small_project import (
     stand_ins,
 )
 
-QUIET = ("evaluate.models=false",)
+QUIET = ("evaluate.by=words",)
 
 
 def released(root, **changes):
@@ -143,7 +143,7 @@ def waiting(root):
         root,
         methods={"invisible_ink": METHODS["invisible_ink"]},
         dataset={"holdout": 0.4},
-        evaluate={"audit": "block", "models": False},
+        evaluate={"audit": "block", "by": "words"},
     )
     project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(150, 75)])
     ctx = project.context()
@@ -305,7 +305,7 @@ def test_what_an_audit_has_not_let_through_is_in_no_public_run(tmp_path, monkeyp
 
 def test_off_is_a_word_in_yaml_too_and_blocking_needs_the_evaluation():
     assert EvaluateConfig.model_validate({"audit": False}).audit == "off"
-    with pytest.raises(ValidationError, match="audit=block needs enabled=true"):
+    with pytest.raises(ValidationError, match="audit=block needs by=words or models"):
         EvaluateConfig(audit="block", enabled=False)
 
 

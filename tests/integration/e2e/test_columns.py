@@ -39,7 +39,7 @@ DECLARED = {
 CHANGES = {
     "dataset": {"columns": DECLARED},
     "columns": {"pairs": [["age", "channel"]]},
-    "evaluate": {"enabled": False},
+    "evaluate": {"by": "nothing"},
 }
 
 
@@ -121,7 +121,7 @@ def test_texts_are_written_for_their_rows(columned):
 
 
 def test_all_that_follows_has_columns_and_no_file_a_rare_value(columned):
-    measured = {"enabled": True, "models": False}
+    measured = {"by": "words"}
     project = columned("keyphrase_seeding", evaluate=measured)
     ctx, planned, folder = drawn(project, "keyphrase_seeding")
     folder = validate(ctx, planned)

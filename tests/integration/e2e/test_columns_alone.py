@@ -75,7 +75,7 @@ def released(folder):
 
 def test_a_table_is_one_draw_of_the_whole_target_and_loads_no_model(table, monkeypatch):
     monkeypatch.setattr("privsyn.stages.draw.load_role", lambda *_: pytest.fail("a model"))
-    project = table(evaluate={"enabled": True, "models": True})
+    project = table(evaluate={"by": "models"})
     ctx = project.context()
     planned = plan(ctx, NAME, open_account=True)
     event = load(planned.event)
@@ -111,7 +111,7 @@ def test_without_a_label_the_shares_of_a_column_follow_the_counts(table):
     project = table(
         dataset={"label": None, "labels": [], "columns": columns},
         columns={"pairs": [["topic", "age"]]},
-        evaluate={"enabled": False},
+        evaluate={"by": "nothing"},
     )
     project.write([{**one, "topic": LABELS[n % 4 == 0]} for n, one in enumerate(records())])
     ctx = project.context(f"methods.{NAME}.rows_per_label=400")
@@ -123,7 +123,7 @@ def test_without_a_label_the_shares_of_a_column_follow_the_counts(table):
 
 
 def test_its_exports_and_verification(table, tmp_path):
-    project = table(evaluate={"enabled": False})
+    project = table(evaluate={"by": "nothing"})
     ctx = project.context()
     folder = made(ctx)
     assert not [one for one in verification.verify(folder, ctx.ledger) if one.passed is False]
@@ -144,7 +144,7 @@ def test_its_exports_and_verification(table, tmp_path):
 
 def test_a_text_that_no_method_draws_does_not_verify(table):
     """Nor where the certificate says that the dataset has texts."""
-    ctx = table(evaluate={"enabled": False}).context()
+    ctx = table(evaluate={"by": "nothing"}).context()
     folder = made(ctx)
     forge(folder, "text")
     forge(folder, "messages", text="notes")
@@ -180,7 +180,7 @@ def rewritten(folder, rows):
 
 @pytest.mark.parametrize("change", ["edit", "remove"])
 def test_counts_that_somebody_edited_make_no_further_rows(table, change):
-    ctx = table(evaluate={"enabled": False}).context()
+    ctx = table(evaluate={"by": "nothing"}).context()
     folder = made(ctx)
     file = folder / "exhibits" / "columns.json"
     file.write_bytes(file.read_bytes().replace(b"0", b"1", 1))
@@ -243,7 +243,7 @@ def test_a_frame_becomes_a_table_from_python(tmp_path):
     frame = pd.DataFrame(records()).drop(columns="label")
     made = {"unit": "unit", "text": None, "columns": {"age": "0 to 100", "channel": "web,phone"}}
     project = privsyn.Project.create(
-        tmp_path / "made", frame, **made, **{"evaluate.enabled": False}, texts=50
+        tmp_path / "made", frame, **made, **{"evaluate.by": "nothing"}, texts=50
     )
     release = project.release(project.plan(epsilon=3))
     assert list(release.frame().columns) == ["id", "age", "channel"]
@@ -269,7 +269,7 @@ def test_no_value_of_a_record_changes_a_public_file_or_a_log(make_project, monke
             dataset={"text": None, "columns": DECLARED},
             methods={NAME: {"rows_per_label": 20}},
             columns={"pairs": "auto"},
-            evaluate={"enabled": False},
+            evaluate={"by": "nothing"},
         )
         some = records(40)
         some[7] |= changes

@@ -70,7 +70,7 @@ def taught(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         toys = Backends(stand_ins())
         patch.setattr("privsyn.stages.run.load_models", lambda ctx, plan: toys)
-        ctx = project.context("evaluate.models=false")
+        ctx = project.context("evaluate.by=words")
         parent = project.root / "releases" / run(ctx, NAME, published=False).id
     spent = ctx.ledger.accounts.balance("letters").spent
     printed = project.cli("distill", parent.name, "-S", "methods.distill.epochs=3").stdout
@@ -315,7 +315,7 @@ def test_a_student_of_an_adapter_names_its_base(tmp_path):
         models={"language": str(base)},
         performance={"shards": 1},
     )
-    ctx = project.context("evaluate.enabled=false", "methods.distill.init=random")
+    ctx = project.context("evaluate.by=nothing", "methods.distill.init=random")
     parent = run(ctx, "dp_lora", published=False)
     folder = distill(ctx, parent.id, published=False)
     _, sealed = certificate.read(folder)

@@ -429,7 +429,7 @@ def bert(tmp_path):
 def test_a_student_begins_with_an_encoders_folder(make, bert):
     """Yu et al. 2023, Table 1, "Real Data": a BERT by DP-SGD on the records."""
     project = make(student=str(bert), student_digest=digest(bert, None), candidates=1)
-    ctx = project.context("models.language=tiny", "evaluate.enabled=false")
+    ctx = project.context("models.language=tiny", "evaluate.by=nothing")
     folder = project.root / "releases" / run(ctx, NAME, published=False).id
     assert failures(folder, ctx.ledger) == {}
     written = json.loads((folder / "model" / "config.json").read_text())
@@ -444,7 +444,7 @@ def test_a_student_begins_with_an_encoders_folder(make, bert):
 
 
 def test_a_students_folder_is_pinned_public_and_causal(make, bert, monkeypatch, tmp_path):
-    asked = ("models.language=tiny", "evaluate.enabled=false")
+    asked = ("models.language=tiny", "evaluate.by=nothing")
     with pytest.raises(ConfigError, match=rf"If the file is public, set .*={digest(bert, None)}"):
         plan(make("unpinned", student=str(bert)).context(*asked), NAME, open_account=True)
     with pytest.raises(ConfigError, match=r"methods\.dp_lora\.student=.*is not a directory"):

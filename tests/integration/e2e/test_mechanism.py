@@ -207,7 +207,7 @@ def test_verify_holds_a_release_to_its_target(make_project):
 
 
 SECRET = {"privacy": {"epsilon": 1.0}, "methods": {"invisible_ink": METHODS["invisible_ink"]}}
-PAID = {"enabled": True, "paid": {"epsilon": 0.2}}
+PAID = {"by": "models", "paid": {"epsilon": 0.2}}
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ from tests.integration.e2e.small_project import (
 )
 from tests.noise import Constant, NeverDraws, NoNoise
 
-PAID = {"enabled": False, "paid": {"epsilon": 1.0}}
+PAID = {"by": "nothing", "paid": {"epsilon": 1.0}}
 NAME = "invisible_ink"
 
 

@@ -168,7 +168,7 @@ def test_any_commit_may_be_lost_or_its_answer(postgres_url, make_project, fake):
         return ("before", "after")[runs % 2] if commits == runs else None
 
     with severed(postgres_url, fault) as url:
-        project = make_project(services={"ledger": url}, evaluate={"enabled": False})
+        project = make_project(services={"ledger": url}, evaluate={"by": "nothing"})
 
         def run():
             ctx = project.context()

@@ -140,7 +140,7 @@ def damaged(tmp_path_factory):
 @pytest.mark.parametrize("method", ["invisible_ink", "private_evolution", "dp_lora"])
 def test_damaged_weights_are_found_whatever_reads_them(make_project, damaged, method):
     project = make_project(methods={method: METHODS[method]})
-    ctx = project.context(f"models.language={damaged}", "evaluate.enabled=false")
+    ctx = project.context(f"models.language={damaged}", "evaluate.by=nothing")
     planned = planned_for(ctx, method)
     with pytest.raises(ModelError, match=r"not (finite )?numbers"):
         draw(ctx, planned)
@@ -167,7 +167,7 @@ def test_training_and_writing_are_tried_before_anything_is_spent(
     make_project, monkeypatch, student, part
 ):
     settings = METHODS["dp_lora"] | {"student": student}
-    ctx = make_project(methods={"dp_lora": settings}).context("evaluate.enabled=false")
+    ctx = make_project(methods={"dp_lora": settings}).context("evaluate.by=nothing")
     planned = planned_for(ctx, "dp_lora")
 
     def fails(*_, **__):
@@ -255,7 +255,7 @@ OURS = {
 def served(make_project, server, method):
     project = make_project(methods={method: METHODS[method] | OURS[method]})
     where = f"models.server={{url: '{server.url}', model: m, key_variable: null}}"
-    ctx = project.context(where, "evaluate.enabled=false")
+    ctx = project.context(where, "evaluate.by=nothing")
     return ctx, planned_for(ctx, method)
 
 

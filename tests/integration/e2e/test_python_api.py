@@ -45,7 +45,7 @@ SETTINGS = {
     "models.language": "tiny",
     "validation.min_share": 0.0,
     "performance.threads": 1,
-    "evaluate.enabled": False,
+    "evaluate.by": "nothing",
 }
 COLUMNS = {
     "text": "text",

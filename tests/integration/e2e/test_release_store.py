@@ -68,7 +68,7 @@ def services(base):
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     base = tmp_path_factory.mktemp("homes")
-    first = build_project(base / "first", services=services(base), evaluate={"enabled": False})
+    first = build_project(base / "first", services=services(base), evaluate={"by": "nothing"})
     ctx = first.context()
     planned = reserve_release(ctx)
     finish(ctx, planned, Backends({"language": stand_in()}))
@@ -142,7 +142,7 @@ def test_what_an_audit_has_not_let_through_is_stored_in_quarantine(homes):
     name = homes.planned.id
     validate(homes.home("second").context(), homes.planned)
     assert (homes.store / "releases" / name / "manifest.json").is_file()
-    blocks = homes.home("second").context("evaluate.enabled=true", "evaluate.audit=block")
+    blocks = homes.home("second").context("evaluate.by=models", "evaluate.audit=block")
     certify(blocks, homes.planned)
     assert (homes.store / "quarantine" / name / "manifest.json").is_file()
     assert not (homes.store / "releases" / name).exists()

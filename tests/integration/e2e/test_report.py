@@ -176,12 +176,12 @@ def test_what_is_seen_of_evaluate_does_not_tell_whether_a_record_was_held_out(
 
     def seen(real):
         shown = []
-        ctx = project.context(f"evaluate.models={json.dumps(models)}")
+        ctx = project.context(f"evaluate.by={'models' if models else 'words'}")
         shutil.rmtree(ctx.workspace.cache / "alone", ignore_errors=True)
         ctx.progress = lambda *counts: shown.append(counts)
         planned = plan(ctx, "invisible_ink", open_account=True)
         loaded.clear()
-        metrics = beside(ctx, planned, artifact, real, None, Failures())
+        metrics = beside(ctx, planned, artifact, real, Failures())
         return bool(metrics), shown, list(loaded)
 
     labeled = [Record(str(i), "Billing", f"a bill for {i} euros") for i in range(30)]

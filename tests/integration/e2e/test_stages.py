@@ -609,10 +609,10 @@ def test_a_release_is_measured_once_per_settings(make_project):
     seen = file.stat().st_mtime_ns
     run(project.context(), "invisible_ink", published=False)
     assert file.stat().st_mtime_ns == seen
-    run(project.context("evaluate.models=false"), "invisible_ink", published=False)
+    run(project.context("evaluate.by=words"), "invisible_ink", published=False)
     changed = file.stat().st_mtime_ns
     assert changed != seen
-    evaluate(project.context("evaluate.models=false"), planned, again=True)
+    evaluate(project.context("evaluate.by=words"), planned, again=True)
     assert file.stat().st_mtime_ns != changed
 
 

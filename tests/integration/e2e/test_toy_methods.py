@@ -51,7 +51,7 @@ def begin(method, root):
     made = build_project(
         root / "project",
         methods={method: SETTINGS[method]},
-        evaluate={"models": False},
+        evaluate={"by": "words"},
         performance={"shards": 2},
     )
     made.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(48, 20)])

@@ -582,7 +582,7 @@ def test_a_store_that_slows_down_delays_a_release_and_no_more(cluster, tmp_path)
 def test_a_store_of_releases_that_goes_away_is_no_half_release(cluster, monkeypatch, stage):
     """It is away from one moment on, and back for the next try."""
     make, place, faults = cluster
-    [home] = make(1, evaluate={"enabled": False})
+    [home] = make(1, evaluate={"by": "nothing"})
     monkeypatch.setattr(object_store, "RETRIES", {"max_retries": 0})
     monkeypatch.setattr(object_store, "AGAIN_SECONDS", ())
     ctx = home.context(f"services.releases={place}-releases")

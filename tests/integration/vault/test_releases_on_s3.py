@@ -50,7 +50,7 @@ def s3(server, monkeypatch):
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
-    project = build_project(tmp_path_factory.mktemp("drawn") / "first", evaluate={"enabled": False})
+    project = build_project(tmp_path_factory.mktemp("drawn") / "first", evaluate={"by": "nothing"})
     ctx = project.context()
     planned = reserve_release(ctx)
     finish(ctx, planned, Backends({"language": stand_in()}))

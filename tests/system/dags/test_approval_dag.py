@@ -35,7 +35,7 @@ def project(tmp_path_factory):
     keep_dag(project.root, "invisible_ink")
     params = yaml.safe_load((project.root / "params.yaml").read_text())
     params["account"]["approval"] = {"spend_above": 1, "publish": True, "two_people": True}
-    params["evaluate"] = {"enabled": False}
+    params["evaluate"] = {"by": "nothing"}
     params["performance"]["shards"] = 1
     (project.root / "params.yaml").write_text(yaml.safe_dump(params))
     return project

@@ -106,7 +106,7 @@ def settings(of, name, schedule, version="v1", **account):
         "same_source": True,
     }
     params["account"] |= {"name": name, **account}
-    params["evaluate"] = {"enabled": False}
+    params["evaluate"] = {"by": "nothing"}
     params["performance"]["shards"] = 1
     params["schedule"] = {"invisible_ink": {"dag": {"retries": 0}, **schedule}}
     return yaml.safe_dump(params)

@@ -30,7 +30,7 @@ def project(tmp_path_factory):
         tmp_path_factory.mktemp("students") / "project",
         methods={TEACHER: METHODS[TEACHER], "distill": STUDENT},
         account={"approval": {"publish": True, "two_people": True}},
-        evaluate={"enabled": False},
+        evaluate={"by": "nothing"},
         performance={"shards": 1},
         schedule={TEACHER: {"dag": {"retries": 0}}},
     )

@@ -102,7 +102,7 @@ def test_every_extreme_is_a_plan_or_a_refusal(method, data, tmp_path):
         "account": ACCOUNT,
         "privacy": target,
         "methods": {method: section(values)},
-        "evaluate": {"enabled": False},
+        "evaluate": {"by": "nothing"},
     }
     answer(tmp_path, method, raw)
 
@@ -115,7 +115,7 @@ def test_every_target_is_a_plan_or_a_refusal(method, epsilon, delta, tmp_path):
         "dataset": {"name": "d", "path": "nowhere.jsonl", "unit": "unit"},
         "account": ACCOUNT,
         "privacy": {"epsilon": epsilon, "delta": delta},
-        "evaluate": {"enabled": False},
+        "evaluate": {"by": "nothing"},
     }
     answer(tmp_path, method, raw)
 
@@ -128,6 +128,6 @@ def test_every_cap_is_a_plan_or_a_refusal(epsilon, delta, tmp_path):
         "account": ACCOUNT
         | {"epsilon": epsilon, "delta": delta, "period": {"days": 3660, "epsilon": epsilon}},
         "privacy": {"epsilon": 1.0, "delta": 1e-6},
-        "evaluate": {"enabled": False},
+        "evaluate": {"by": "nothing"},
     }
     answer(tmp_path, "invisible_ink", raw)

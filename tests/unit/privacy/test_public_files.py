@@ -57,7 +57,7 @@ def project(tmp_path, monkeypatch):
                 "privacy": {"epsilon": 5, "delta": 1e-6},
                 "methods": {KPS: {"use_llm": False, "vocabulary_size": 3, "features": 16,
                                   "sequence_length": 2, "sequences_per_label": 2}},
-                "evaluate": {"enabled": False},
+                "evaluate": {"by": "nothing"},
             }
         )
     )  # fmt: skip
