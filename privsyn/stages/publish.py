@@ -45,9 +45,8 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
                 f"release {plan.id} has not passed its suite and is not published.",
                 hint="Run validate first, or look into quarantine/.",
             )
-        if (
-            sign(ctx, folder, published=True) is not None
-        ):  # where validate ran on a machine without the key
+        # Where validate ran on a machine without the key.
+        if sign(ctx, folder, published=True) is not None:
             set_times(folder)
             store(ctx, folder)
         verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))

@@ -306,7 +306,7 @@ def test_what_an_audit_has_not_let_through_is_in_no_public_run(tmp_path, monkeyp
 def test_off_is_a_word_in_yaml_too_and_blocking_needs_the_evaluation():
     assert EvaluateConfig.model_validate({"audit": False}).audit == "off"
     with pytest.raises(ValidationError, match="audit=block needs by=words or models"):
-        EvaluateConfig(audit="block", enabled=False)
+        EvaluateConfig(audit="block", by="nothing")
 
 
 def test_where_it_is_off_no_record_of_the_training_part_is_read(tmp_path, monkeypatch):

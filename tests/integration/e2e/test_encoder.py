@@ -54,7 +54,7 @@ def test_a_folder_of_transformers_measures(make_project, tmp_path):
                 weights[f"{last}.{part}"] *= 2
                 weights[f"encoder.stages.1.layers.0.shortcut.normalization.{part}"] *= 2
             save_file(weights, folder / "model.safetensors", {"format": "pt"})
-        metrics = beside(ctx, planned, artifact, real, None, Failures())
+        metrics = beside(ctx, planned, artifact, real, Failures())
         [fids[name]] = [metric for metric in metrics if metric.name == "fid"]
     assert fids["raw"].value > 0
     assert fids["twice"].value == pytest.approx(4 * fids["raw"].value, rel=1e-4)
@@ -103,7 +103,7 @@ def test_distances_are_left_out_where_the_voter_would_measure(make_project, tmp_
     if not voted:
         planned = planned.model_copy(update={"models": {}})
     artifact, real = write_release(tmp_path)
-    metrics = beside(ctx, planned, artifact, real, None, Failures())
+    metrics = beside(ctx, planned, artifact, real, Failures())
     names = {metric.name for metric in metrics}
     assert "downstream.accuracy" in names
     assert ({"fid", "precision", "recall"} <= names) is not voted
@@ -168,7 +168,7 @@ def test_texts_are_judged_by_an_encoder_that_did_not_vote(
     ctx = make_project(methods=METHODS).context()
     planned = plan(ctx, "private_evolution", open_account=True)
     real = [Record(str(i), label, text) for i, (text, label) in enumerate(TEXTS[40:])]
-    metrics = beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, None, Failures())
+    metrics = beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, Failures())
     value = {metric.name: metric.value for metric in metrics}
     assert {metric.cls for metric in metrics} == {"internal"}
     assert ("vectors.accuracy" in value) is ("mauve" in value) is here

@@ -21,7 +21,13 @@ from privsyn.stages.reserve import settle
 from privsyn.stages.validate import validate
 from tests.fakes import FakeTextModel
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
-from tests.integration.e2e.small_project import begin_release, finish, reserve_release, stand_ins
+from tests.integration.e2e.small_project import (
+    begin_release,
+    finish,
+    measured_by,
+    reserve_release,
+    stand_ins,
+)
 from tests.integration.e2e.test_kills import attempt, journalled
 from tests.noise import Constant
 
@@ -47,23 +53,24 @@ def release(ctx, models=None):
 
 
 def test_the_public_model_alone_is_the_generator_without_votes(project):
-    """The prompt of the first population, kept once written; None where no text model is loaded."""
+    """The prompt of the first population, kept once written; None where the model writes nothing."""
     ctx = project.context()
     planned = plan(ctx, NAME, open_account=True)
     models = stand_ins()
     labels = ["Billing", "Symptoms", "Billing"]
-    texts = public_alone(ctx, planned, labels, Backends(models))
+    with measured_by(Backends(models)):
+        texts = public_alone(ctx, planned, labels)
     prompt = planned.settings["text"]["random_prompt"]
     prompts = len(models["text"].prompts)  # with those asked again for a text that broke off
     assert len(texts) == 3 <= prompts
     assert all(asked.startswith(prompt.partition("{")[0]) for asked in models["text"].prompts)
-    assert public_alone(ctx, planned, labels, Backends(models)) == texts
+    with measured_by(Backends(models)):
+        assert public_alone(ctx, planned, labels) == texts
     assert len(models["text"].prompts) == prompts
-    without = Backends({"language": models["language"]})
-    assert public_alone(ctx, planned, labels[:2], without) is None
 
     models["text"] = FakeTextModel(script=lambda prompt, before: "", revision="silent")
-    assert public_alone(ctx, planned, labels, Backends(models)) is None
+    with measured_by(Backends(models)):
+        assert public_alone(ctx, planned, labels[:2]) is None
     assert list((ctx.workspace.cache / "alone").iterdir()) != []
 
 

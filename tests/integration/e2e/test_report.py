@@ -152,7 +152,7 @@ def test_an_embedder_that_does_not_load_is_said_whether_a_record_is_held_out_or_
     planned = plan(ctx, "invisible_ink", open_account=True)
     real = [Record(str(i), "Billing", f"a bill of {i} euros") for i in range(held_out)]
     with pytest.raises(ModelError, match="damaged"):
-        beside(ctx, planned, written(tmp_path, 40, ("Billing",)), real, None, Failures())
+        beside(ctx, planned, written(tmp_path, 40, ("Billing",)), real, Failures())
 
 
 @pytest.mark.parametrize("models", [True, False])
