@@ -53,7 +53,7 @@ def release(ctx, models=None):
 
 
 def test_the_public_model_alone_is_the_generator_without_votes(project):
-    """The prompt of the first population, kept once written; None where the model writes nothing."""
+    """The prompt of the first population, kept once written; None where the model is silent."""
     ctx = project.context()
     planned = plan(ctx, NAME, open_account=True)
     models = stand_ins()
