@@ -2,17 +2,15 @@
 
 Imported at the first request: plugins are loaded by every process of Airflow.
 
-The budget page shows the account of every project the user may read. A ledger may serve several
-projects. Whoever may read all of those sees the accounts in it that no project names any more, too;
-whoever may not, sees the accounts of the projects that they may read.
+The budget page shows the account of every project the user may read. Accounts of a ledger that no
+project names any more are for the command line.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,22 +106,6 @@ REPORTS_OF = "ledger"
 """Whoever may read this DAG of a project may read its budget."""
 
 
-@dataclass(frozen=True)
-class _Open:
-    """A project whose params.yaml loads, and the ledger it spends from."""
-
-    project: Project
-    ctx: StageContext
-
-    @property
-    def ledger(self) -> str:
-        return self.ctx.config.services.ledger or self.ctx.workspace.ledger_url
-
-    @property
-    def account(self) -> str:
-        return self.ctx.config.account.name
-
-
 def readable(user: Any) -> list[Project]:
     """The projects of which a user may read the budget: by Airflow's permission on the DAG."""
     from airflow.api_fastapi.app import get_auth_manager
@@ -149,54 +131,26 @@ def budget_html(allowed: Collection[Project], base: str) -> str:
     from privsyn.display.accounts import BudgetPage, crons_of
 
     page = BudgetPage(datetime.now(UTC))
-    everyone = projects()
-    opened = []
-    for project in everyone:
+    # By ledger and name: two projects may share an account, which is shown once.
+    accounts: dict[tuple[str, str], tuple[Project, StageContext, list[str]]] = {}
+    for project in allowed:
         try:
             ctx = open_project(project.params, [*environment_overrides()])
-            opened.append(_Open(project, ctx))
         except PrivsynError as error:
-            # privacy: a project that the user may not read is not named, not even as broken.
-            if project in allowed:
-                page.problem(f"{project.name or 'params.yaml'}: {error}")
-    crons: dict[tuple[str, str], list[str]] = {}
-    for one in opened:
-        for account, schedules in crons_of(one.ctx).items():
-            crons.setdefault((one.ledger, account), []).extend(schedules)
-    done: set[tuple[str, str]] = set()
-
-    def add(one: _Open, only: Collection[str], name: str | None) -> None:
-        # Two projects may share an account, which is shown once.
-        done.update((one.ledger, account) for account in only)
+            page.problem(f"{project.name or 'params.yaml'}: {error}")
+            continue
+        ledger = ctx.config.services.ledger or ctx.workspace.ledger_url
+        for account, crons in crons_of(ctx).items():
+            accounts.setdefault((ledger, account), (project, ctx, []))[2].extend(crons)
+    for (_, account), (project, ctx, crons) in accounts.items():
+        reports = _reports(base, project)
+        name, on = project.name, {account: crons}
         try:
-            page.add(
-                one.ctx,
-                runs=base,
-                reports=_reports(base, one.project),
-                crons={account: crons.get((one.ledger, account), []) for account in only},
-                only=only,
-                project=name,
-            )
+            page.add(ctx, runs=base, reports=reports, crons=on, only={account}, project=name)
         except VerificationError:
             pass  # it is on the page
         except PrivsynError as error:
             page.problem(str(error))
-
-    for one in opened:
-        if one.project in allowed and (one.ledger, one.account) not in done:
-            add(one, {one.account}, one.project.name)
-    for one in opened:
-        sharing = {other.project for other in opened if other.ledger == one.ledger}
-        # privacy: a project that does not load may share this ledger, and who may read it is not
-        # known then.
-        if len(opened) == len(everyone) and sharing <= set(allowed):
-            with suppress(PrivsynError):  # it is on the page already
-                names = {account.name for account in one.ctx.ledger.accounts.all()}
-                # By name: two projects may call one ledger by different addresses.
-                rest = names - {other.account for other in opened}
-                rest = {name for name in rest if (one.ledger, name) not in done}
-                if rest:
-                    add(one, rest, None)
     return page.html()
 
 

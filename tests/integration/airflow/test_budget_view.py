@@ -67,19 +67,7 @@ def test_a_broken_project_is_named_and_hides_no_other(seen, folder):
     assert "broken: " in html
     for account in ("clinic-account", "lab-account", "alone-account"):
         assert account in html
-    assert "left-over" not in html, "whose it is is not known while a project does not load"
-
-
-def test_accounts_of_no_project_are_for_who_may_read_all_of_the_ledger(
-    seen, folder, monkeypatch, tmp_path
-):
-    for name in ("clinic", "lab"):
-        (tmp_path / name).mkdir()
-        params = yaml.safe_load((folder / name / "params.yaml").read_text())
-        (tmp_path / name / "params.yaml").write_text(yaml.safe_dump(params))
-    monkeypatch.setenv("PRIVSYN_PARAMS", str(tmp_path))
-    assert "left-over" not in seen("clinic")
-    assert seen("clinic", "lab").count("<h2>left-over") == 1
+    assert "left-over" not in html, "no project names it"
 
 
 def test_another_address_of_a_ledger_shows_no_other_project_s_account(
