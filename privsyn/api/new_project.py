@@ -447,22 +447,6 @@ def likely(columns: Sequence[str], role: str) -> str | None:
     return next((name for name in columns if re.fullmatch(pattern, name.lower())), None)
 
 
-_HOLDS_BY_NAME = {
-    "age": "18 to 95",
-    "(star_?)?rating|stars": "1 to 5",
-    "sex|gender": "female, male",
-    "(priority|severity|urgency)(_?level)?": "low, medium, high",
-    "(.*_)?(date|day|visited|created|timestamp)(_at|_on)?": "2020-01-01 to 2029-12-31",
-}
-"""Names of columns -> what they usually hold."""
-
-
-def holds(column: str) -> str | None:
-    """What a column of this name usually holds, in words that ``column_of`` reads."""
-    name = column.strip().lower().replace(" ", "_")
-    return next((what for named, what in _HOLDS_BY_NAME.items() if re.fullmatch(named, name)), None)
-
-
 _NUMBER, _DAY = r"(-?\d+(?:\.\d+)?)", r"(\d{4}-\d{2}-\d{2})"
 
 
@@ -651,8 +635,7 @@ class _Interview:
             return
         names = self._ask(_ASKS["columns"].format(columns=", ".join(left)), NONE, self._beside)
         self.answers["columns"] = {
-            name: self._ask(_ASKS["holds"].format(column=name), holds(name) or "", column_of)
-            for name in names
+            name: self._ask(_ASKS["holds"].format(column=name), "", column_of) for name in names
         }
 
     def _beside(self, answer: str) -> tuple[str, ...]:

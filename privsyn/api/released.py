@@ -30,7 +30,6 @@ from privsyn.stages.validate import refuse_unreleased
 
 if TYPE_CHECKING:
     import pandas as pd
-    from datasets import Dataset
     from PIL.Image import Image
 
 ContextOf = Callable[[Sequence[str]], Context]
@@ -125,37 +124,6 @@ class Release(Displayable):
         kinds = {"int64": "Int64", "date32": "datetime64[s]"}  # pandas has no missing int64
         types = {n: kinds.get(one.dtype, one.dtype) for n, one in self._columns.items()}
         return frame.astype({n: kind for n, kind in types.items() if n in frame})
-
-    @guard
-    def dataset(self) -> Dataset:
-        """Its records for the Hugging Face ``datasets`` library; images as images.
-
-        Raises:
-            ConfigError: ``datasets`` is not installed, or see ``frame``.
-        """
-        try:
-            from datasets import Dataset, Features, Image, Value
-        except ImportError:
-            raise ConfigError(
-                "the package datasets is not installed.",
-                hint="pip install 'privsyn[datasets]'",
-            ) from None
-        rows = self._verified_rows()
-        if self._facts.is_images:
-            rows = [
-                {key: row[key] for key in ("id", "label") if key in row}
-                | {"image": str(self._folder / row["file"])}
-                for row in rows
-            ]
-        names = list(rows[0]) if rows else []
-        # Types are stated: `datasets` would guess them from the values of the first rows.
-        types = {n: column.dtype for n, column in self._columns.items()}
-        features = {
-            name: Image() if name == "image" else Value(types.get(name, "string")) for name in names
-        }
-        if "messages" in features:
-            features["messages"] = [{"role": Value("string"), "content": Value("string")}]
-        return Dataset.from_list(rows, features=Features(features))
 
     @guard
     def images(self) -> list[tuple[str | None, Image]]:

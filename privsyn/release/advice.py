@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from privsyn.data.readers.columns import called_after_people
 from privsyn.data.readers.image_files import FILE
-from privsyn.data.row_counts import folded
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.words import is_latin
 from privsyn.dp.accountant import epsilon_without_secret, format_epsilon
@@ -192,19 +191,6 @@ def several(unit: str, column: str | None = None) -> str:
 def of_cap(privacy: PrivacyConfig, account: AccountConfig) -> tuple[str, ...]:
     """A caution where the account can pay for no release of the target."""
     return CAUTIONS.says("cap", privacy=privacy, account=account)
-
-
-def of_labels(labels: Sequence[str]) -> tuple[str, ...]:
-    """Advice on labels that hardly differ: they are two all the same."""
-    alike: dict[str, list[str]] = {}
-    for label in labels:
-        alike.setdefault(folded(label), []).append(label)
-    return tuple(
-        line
-        for same in alike.values()
-        if len(same) > 1
-        for line in CAUTIONS.says("labels", alike=" and ".join(map(repr, same)))
-    )
 
 
 def stand_in_unit(unit: str | None, *, by_file: bool = False) -> str:
@@ -465,7 +451,6 @@ def settings_advice(
         *of_release(config.privacy, account, spent, right),
         *of_cap(config.privacy, account),
         *of_account(account),
-        *of_labels(dataset.labels),
         *of_bound(dataset.max_records_per_unit, account.unit),
     )
 

@@ -112,12 +112,11 @@ def test_a_frame_is_kept_for_its_owner_alone_and_no_column_more_than_is_wanted(p
     assert [file.name for file in kept.parent.iterdir()] == [kept.name]
 
 
-def test_a_release_is_a_frame_and_a_dataset_and_verifies(project, release):
+def test_a_release_is_a_frame_and_verifies(project, release):
     assert release.verify().authentic
     frame = release.frame()
     assert list(frame.columns) == ["id", "label", "text"]
     assert len(frame) == release.certificate["artifact"]["rows"] == 6
-    assert release.dataset().to_pandas().equals(frame)
     assert [other.name for other in project.releases()] == [release.name]
     entries = project.ledger.entries()
     assert list(entries["state"]) == ["COMMITTED"]

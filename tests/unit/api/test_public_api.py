@@ -23,7 +23,6 @@ PUBLIC = {
     "Release.open": "(folder)",
     "Release.verify": "(self, ledger=None)",
     "Release.frame": "(self)",
-    "Release.dataset": "(self)",
     "Release.images": "(self)",
     "Release.report": "(self, *, internal=False)",
     "Release.export": "(self, form, target, *, license=None)",
