@@ -331,14 +331,13 @@ def test_columns_are_declared_by_a_persons_words_and_never_by_values(init, tmp_p
     file.write_text(f"who,note,age,channel,day\n1,{CANARY},{CANARY},fax,2020-01-01\n")
     given = ("--data", str(file), "--text", "note", "--unit", "who", "--label", "none")
     said = ("--columns", "channel=web,phone", "--columns", "day=2024-01-01 to 2026-12-31 by year")
-    code, _, err, asked = init(
-        "asked", *given, answers={"further col": "age, day", "can day": "2024-01-01 to 2024-03-01"}
-    )
+    answers = {"further col": "age, day", "can day": "2024-01-01 to 2024-03-01"}
+    code, _, err, asked = init("asked", *given, answers=answers | {"can age": "18 to 95"})
     assert code == 0, err
     (question,) = (one for one in asked if "further columns" in one)
     assert "(age, channel, day;" in question
     columns = load_config(tmp_path / "asked/params.yaml").dataset.columns
-    assert (columns["age"].range, columns["age"].bins) == ((18, 95), 10)  # as its name says
+    assert (columns["age"].range, columns["age"].bins) == ((18, 95), 10)
     assert len(columns["day"].cells) == 5
     code, _, err, asked = init("told", *given, *said, answers={})
     assert code == 0, err
@@ -401,7 +400,7 @@ def test_a_table_of_columns_alone(init, tmp_path):
     config = load_config(tmp_path / "told/params.yaml")
     assert (config.dataset.text, config.pipeline) == (None, ("columns_alone",))
     assert config.method("columns_alone").rows_per_label == 500
-    answers = {"holds the text": "none", "further col": "age"}
+    answers = {"holds the text": "none", "further col": "age", "can age": "18 to 95"}
     code, _, err, asked = init("asked", *given, answers=answers)
     assert code == 0, err
     assert not any("one text" in one or "has a text" in one for one in asked), asked
