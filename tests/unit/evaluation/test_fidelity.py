@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from privsyn.evaluation.structured import structure
 
 from privsyn.evaluation.embeddings import compare_lengths, fidelity
-from privsyn.evaluation.structured import structure
 
 
 def values(metrics):

@@ -3,7 +3,6 @@
 import json
 import pickle
 import warnings
-from pathlib import Path
 
 import pytest
 
