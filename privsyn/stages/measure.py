@@ -64,7 +64,7 @@ from privsyn.models.loading import (
 )
 from privsyn.models.model_identity import fingerprint, locate
 from privsyn.models.protocols import Embedder
-from privsyn.models.references import ModelReference
+from privsyn.models.references import IMAGE_ENCODER, ModelReference
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.draw import public_file
@@ -93,10 +93,10 @@ def why_no_encoder(ctx: Context, plan: Plan) -> str | None:
 
 def measuring_encoder(ctx: Context, plan: Plan) -> ModelReference:
     """The encoder that the settings name, which may be none."""
-    settings = ctx.config.evaluate
+    name = ctx.config.evaluate.encoder
     if _kind(plan) == Texts.name:
-        return ModelReference("evaluate.encoder", str(settings.encoder))
-    return ModelReference("evaluate.image_encoder", settings.image_encoder)
+        return ModelReference("evaluate.encoder", str(name))
+    return ModelReference("evaluate.encoder", name or IMAGE_ENCODER, images=True)
 
 
 def _revision(ctx: Context, plan: Plan) -> str:

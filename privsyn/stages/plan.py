@@ -42,7 +42,7 @@ from privsyn.models.gpus import visible_cards
 from privsyn.models.images.image_folders import check_encoder, refuse_unknown_label
 from privsyn.models.loading import describe_role
 from privsyn.models.model_identity import ModelIdentity, locate, size_in_words
-from privsyn.models.references import PACKAGED, ModelReference
+from privsyn.models.references import IMAGE_ENCODER, PACKAGED, ModelReference
 from privsyn.progress import under_way
 from privsyn.release.advice import (
     of_accuracy,
@@ -172,7 +172,8 @@ def _models(ctx: Context, method: Method[Any], given: Any) -> Mapping[Role, Mode
         modality = modality_of(config.dataset)
         if modality.embedder is not None:
             describe_role(config.models, modality.embedder, ctx.cache)
-        encoder = ModelReference("evaluate.image_encoder", config.evaluate.image_encoder)
+        name = config.evaluate.encoder or IMAGE_ENCODER
+        encoder = ModelReference("evaluate.encoder", name, images=True)
         # One that was not fetched is left out of the report, which says so.
         if modality.generator == "image" and encoder.name not in PACKAGED:
             locate(encoder, check_encoder)

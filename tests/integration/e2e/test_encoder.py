@@ -28,7 +28,7 @@ def _nothing_fetched(tmp_path, monkeypatch):
 
 
 def test_the_voter_does_not_measure_its_own_choice(make_project):
-    ctx = make_project().context(*DIGITS, "evaluate.image_encoder=builtin")
+    ctx = make_project().context(*DIGITS, "evaluate.encoder=builtin")
     planned = plan(ctx, "private_evolution", open_account=True)
     assert "took part" in str(why_no_encoder(ctx, planned))
     # Another encoder voted: the builtin one may measure.
@@ -40,7 +40,7 @@ def test_the_voter_does_not_measure_its_own_choice(make_project):
 
 def test_a_folder_of_transformers_measures(make_project, tmp_path):
     folder, language = save_resnet(tmp_path / "resnet"), tmp_path / "language"
-    ctx = make_project().context(*DIGITS, f"evaluate.image_encoder={folder}")
+    ctx = make_project().context(*DIGITS, f"evaluate.encoder={folder}")
     planned = plan(ctx, "private_evolution", open_account=True)
     assert why_no_encoder(ctx, planned) is None
     artifact, real = write_release(tmp_path)
@@ -58,20 +58,18 @@ def test_a_folder_of_transformers_measures(make_project, tmp_path):
         [fids[name]] = [metric for metric in metrics if metric.name == "fid"]
     assert fids["raw"].value > 0
     assert fids["twice"].value == pytest.approx(4 * fids["raw"].value, rel=1e-4)
-    assert "32 features of evaluate.image_encoder=" in fids["raw"].note
+    assert "32 features of evaluate.encoder=" in fids["raw"].note
     assert "fewer images than features" in fids["raw"].note
     # It voted: refused, by its files and not by its name.
     copied = shutil.copytree(folder, tmp_path / "copied")
     voted = make_project("voted").context(
-        *DIGITS, f"evaluate.image_encoder={folder}", f"models.image_embedder={copied}"
+        *DIGITS, f"evaluate.encoder={folder}", f"models.image_embedder={copied}"
     )
     assert "took part" in str(why_no_encoder(voted, plan(voted, "private_evolution")))
     shutil.copytree(BUILTIN, language)
     for lacks, says in ((language, "not an image encoder"), (tmp_path, "config.json")):
-        wrong = make_project(f"wrong-{lacks.name}").context(
-            *DIGITS, f"evaluate.image_encoder={lacks}"
-        )
-        with pytest.raises(ModelError, match=rf"evaluate\.image_encoder=.*{says}") as refused:
+        wrong = make_project(f"wrong-{lacks.name}").context(*DIGITS, f"evaluate.encoder={lacks}")
+        with pytest.raises(ModelError, match=rf"evaluate\.encoder=.*{says}") as refused:
             plan(wrong, "private_evolution")
         assert "\n" not in refused.value.message
         assert not (wrong.workspace.state / "ledger.db").exists()
@@ -98,7 +96,7 @@ def write_release(folder):
 
 @pytest.mark.parametrize("voted", [True, False])
 def test_distances_are_left_out_where_the_voter_would_measure(make_project, tmp_path, voted):
-    ctx = make_project().context(*DIGITS, "evaluate.image_encoder=builtin")
+    ctx = make_project().context(*DIGITS, "evaluate.encoder=builtin")
     planned = plan(ctx, "private_evolution", open_account=True)
     if not voted:
         planned = planned.model_copy(update={"models": {}})
@@ -109,7 +107,7 @@ def test_distances_are_left_out_where_the_voter_would_measure(make_project, tmp_
     assert ({"fid", "precision", "recall"} <= names) is not voted
     assert ("fid" in names) is not voted
     notes = [metric.note for metric in metrics if metric.name == "fid"]
-    assert all("evaluate.image_encoder=builtin" in note for note in notes)
+    assert all("evaluate.encoder=builtin" in note for note in notes)
 
 
 def test_an_encoder_that_took_part_does_not_judge_the_texts(make_project):

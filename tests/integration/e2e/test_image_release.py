@@ -217,10 +217,7 @@ def test_evaluation_is_internal_and_names_the_embedder(tmp_path):
     }
     assert {"downstream.accuracy", "fid", "precision", "recall"} <= metrics.keys()
     assert {metric["class"] for metric in metrics.values()} == {"internal"}
-    assert (
-        "30 a side, 16 features of evaluate.image_encoder=efficientnet-lite0"
-        in metrics["fid"]["note"]
-    )
+    assert "30 a side, 16 features of evaluate.encoder=efficientnet-lite0" in metrics["fid"]["note"]
     assert metrics["downstream.records"]["value"] > 20
     assert (internal / "evaluation.json").stat().st_mode & 0o077 == 0
     assert not (folder / "evaluation.json").exists()

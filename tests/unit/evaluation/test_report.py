@@ -140,7 +140,7 @@ IMAGES = Availability(**(vars(ABOUT) | {"texts": False}))
 
 
 def of_images(about=(), **values):
-    note = "24 a side, 8 features of evaluate.image_encoder=efficientnet-lite0"
+    note = "24 a side, 8 features of evaluate.encoder=efficientnet-lite0"
     metrics = [
         {"name": name, "value": value, "note": values.get("note", note)}
         for name, value in values.items()
