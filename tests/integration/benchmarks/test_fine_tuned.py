@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privsyn.errors import ModelError
 from privsyn.models.references import BUILTIN, ModelReference
 from privsyn.models.settings import PerformanceConfig
-from tests.unit.models.tiny_models import save_mamba
 
 with pytest.MonkeyPatch.context() as patch:  # as where a benchmark is started
     patch.syspath_prepend(Path(__file__).parents[3] / "benchmarks" / "papers")
