@@ -122,6 +122,13 @@ def test_the_attack_stays_below_the_claim(settings, noise):
         assert 0.15 * claim < found
 
 
+@pytest.mark.parametrize("more", [{}, {"noise_multiplier": 2.0, "steps": 30}], ids=str)
+def test_a_rare_sample_is_one_at_every_step(more):
+    """Everybody in every sample, or one sample for all steps, would be found out."""
+    found, claim = audited(config(sampling_rate=0.05, **more), SeededNoise(7))
+    assert found <= claim
+
+
 def test_records_of_a_unit_that_are_clipped_together_are_one_contribution():
     found, claim = audited(config(), SeededNoise(7), records=3)
     assert 0.15 * claim < found <= claim
