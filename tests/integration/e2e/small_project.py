@@ -280,7 +280,6 @@ def stand_in(kind=FakeLogitModel):
 
 @contextmanager
 def measured_by(models):
-    """Loaders of evaluate give these models, whatever the settings name."""
     loaded = {
         "load_role": lambda _, role, *rest: models.models[role],
         "load_embedder": lambda *_: models.embedder,

@@ -37,7 +37,6 @@ QUIET = ("evaluate.by=words",)
 
 
 def released(root, **changes):
-    """A project with a validated release, and its plan."""
     project = build_project(
         root,
         methods={"invisible_ink": METHODS["invisible_ink"]},
@@ -138,7 +137,6 @@ def test_blocking_needs_units_that_are_held_out_by_the_coin(tmp_path):
 
 
 def waiting(root):
-    """A release between validate and evaluate, in a project whose audit blocks."""
     project = build_project(
         root,
         methods={"invisible_ink": METHODS["invisible_ink"]},
@@ -155,7 +153,6 @@ def waiting(root):
 
 
 def hand_outs(project, ctx, planned, target):
-    """All ways in which records of a release are handed out."""
     opened = privsyn.Project.open(project.root)
     release = opened.open_release(planned.id)
     return {

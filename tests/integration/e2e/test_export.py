@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import shutil
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -34,7 +33,6 @@ from tests.integration.e2e.small_project import (
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A project with a release."""
     from privsyn.methods.base import Backends
 
     made = build_project(tmp_path_factory.mktemp("handover") / "p")
@@ -48,11 +46,11 @@ def project(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def folder(project) -> Path:
+def folder(project):
     return sorted((project.root / "releases").glob("invisible_ink-????????????????"))[0]
 
 
-def failed(folder: Path) -> None:
+def failed(folder):
     report = json.loads((folder / "validation.json").read_text())
     (folder / "validation.json").write_text(json.dumps(report | {"success": False}))
     write_report(folder)
@@ -93,8 +91,7 @@ def test_a_cell_that_a_spreadsheet_would_compute_is_text(tmp_path, folder):
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory) -> Path:
-    """A release of images."""
+def pictures(tmp_path_factory):
     from tests.integration.e2e import tiny_images
 
     with pytest.MonkeyPatch.context() as patch:
@@ -146,7 +143,7 @@ def test_others_tools_read_an_export_of_images(pictures, tmp_path, form, monkeyp
 def test_what_is_not_a_whole_valid_private_release_is_not_exported(project, folder, tmp_path):
     copy = tmp_path / folder.name
 
-    def fresh() -> Path:
+    def fresh():
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(folder, copy)
         return copy

@@ -179,13 +179,7 @@ def test_training_and_writing_are_tried_before_anything_is_spent(
     assert_nothing_was_spent(ctx, planned)
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"enum": []},
-        {"type": "string", "pattern": "(?<=a)b"},
-    ],
-)
+@pytest.mark.parametrize("schema", [{"enum": []}, {"type": "string", "pattern": "(?<=a)b"}])
 def test_a_schema_that_cannot_be_followed_costs_nothing(make_project, schema):
     settings = METHODS["private_prediction"] | {
         "svt_threshold": None,

@@ -56,7 +56,7 @@ COLUMNS = {
 }
 
 
-def frame_of(count: int = 48) -> pd.DataFrame:
+def frame_of(count=48):
     return pd.DataFrame(
         [row | {"text": f"{row['text']} {CANARY}", "salary": 1} for row in rows(count, 20)]
     )
@@ -78,8 +78,7 @@ def release(project):
     return project.release(project.plan(epsilon=8, **SETTINGS), publish=False)
 
 
-def shown(*things: object) -> str:
-    """All that a terminal or a notebook would print of things."""
+def shown(*things):
     return "".join(
         repr(thing) + (thing._repr_html_() if hasattr(thing, "_repr_html_") else "")
         for thing in things
@@ -133,7 +132,6 @@ def test_the_same_call_again_finds_the_release_and_spends_nothing(project, relea
 
 @pytest.fixture
 def light(monkeypatch):
-    """The toy model, and no MLflow."""
     monkeypatch.setattr(stages, "load_models", lambda *_: Backends({"language": stand_in()}))
     monkeypatch.setattr("privsyn.stages.base.MlflowTracker", lambda **_: MlflowTracker(""))
 
@@ -170,12 +168,12 @@ def test_command_line_and_python_call_the_same_stages(make_project, monkeypatch,
     assert set(names) - {"train"} == {"plan", *first}  # this method trains no model
 
 
-def interrupted_at(monkeypatch, done_at: int, then) -> None:
+def interrupted_at(monkeypatch, done_at, then):
     """A person who looks on, and does something once so much is drawn."""
 
     @contextmanager
     def show_progress(console):
-        def update(stage: str, done: int, total: int, things: str = "") -> None:
+        def update(stage, done, total, things=""):
             if stage.startswith("generate") and done >= done_at:
                 then()
 
@@ -225,7 +223,7 @@ def test_of_two_notebooks_that_release_at_once_one_waits_its_turn(make_project, 
     assert len(opened.ledger.entries()) == 1
 
 
-def refused(call) -> str:
+def refused(call):
     """What a traceback with all its values shows of an error, the caller's own frame left out."""
     try:
         call()
@@ -239,7 +237,7 @@ def refused(call) -> str:
     raise AssertionError("nothing was refused")
 
 
-def renamed(name: str) -> pd.DataFrame:
+def renamed(name):
     return frame_of().rename_axis(index=name)
 
 
@@ -438,7 +436,7 @@ def test_a_release_opens_where_there_is_no_ledger(release, tmp_path):
         handed.frame()
 
 
-def seal_reports(folder, **changes: object) -> None:
+def seal_reports(folder, **changes):
     """Change what validation wrote as another version of privsyn would have written it."""
     page = folder / "report.json"
     page.write_text(json.dumps(json.loads(page.read_text()) | {"wording": "99.1.0.dev3+other"}))

@@ -29,14 +29,10 @@ PUBLIC = {
     "Release.more": "(self, n, *, publish=True)",
     "Release.distill": "(self, *, publish=True, evaluate=True, **settings)",
 }
-PROPERTIES = {
-    "Project": {"folder", "ledger"},
-    "Release": {"certificate", "folder", "name", "plan"},
-}
+PROPERTIES = {"Project": {"folder", "ledger"}, "Release": {"certificate", "folder", "name", "plan"}}
 
 
-def signature(function: object) -> str:
-    """The parameters and defaults of a function, without types."""
+def signature(function):
     found = inspect.signature(function)
     bare = [
         parameter.replace(annotation=inspect.Parameter.empty)
