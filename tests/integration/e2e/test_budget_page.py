@@ -13,7 +13,6 @@ from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Gaussian
 from privsyn.errors import BudgetExceeded, DataError
 from privsyn.ledger.entries import DatasetSource
-from privsyn.stages.plan import lasts_until
 from tests.integration.e2e.small_project import build_project
 from tests.integration.e2e.weekly_releases import EVENT, FIRST, WEEK, ledger_at, release_id, weekly
 
@@ -60,18 +59,6 @@ def test_every_release_is_there_with_its_links(ctx):
         drawn = number != 4
         assert (f'href="releases/{release_id(number)}/report.html"' in html) is drawn
     assert html.count("LOST") == 1
-
-
-def test_what_fits_and_until_when(ctx):
-    said = paged(ctx).sheets[0].fits
-    spec = ctx.ledger.accounts.statements()[0].spec
-    copies = ctx.ledger.accounts.preview(spec, EVENT).copies
-    until = lasts_until(["@weekly"], copies, ctx.clock())
-    assert said[0].startswith(f"Room for at least {copies} more releases like the newest one")
-    assert f"until {until:%d %b %Y}" in said[1]
-    twice = paged(ctx, crons={"letters": ["@weekly", "@weekly"]}).sheets[0].fits[1]
-    sooner = lasts_until(["@weekly"], (copies + 1) // 2, ctx.clock())
-    assert f"until {sooner:%d %b %Y}" in twice
 
 
 def test_the_page_fetches_nothing_and_links_nowhere_but_to_the_web(ctx):

@@ -157,18 +157,3 @@ def test_a_mistake_in_the_words_is_one_line_and_code_2(released, say, arguments,
     assert message in err
     assert err.startswith("privsyn: ")
     assert len(err.splitlines()) == 1
-
-
-def test_a_new_account_beside_others_is_said_to_the_owner_alone(released, say, tmp_path):
-    project = released[0].copy(tmp_path / "copy")
-    renamed = ("-S", "account.name=other", "-S", "dataset.name=other")
-    code, out, _ = say(project, "plan", *renamed, width=400)
-    assert code == 0
-    assert "account other is new, and this ledger has letters" in out
-    assert "letters" not in " ".join(
-        json.loads(say(project, "plan", "--json", *renamed)[1])["warnings"]
-    )
-    assert "is new" not in say(project, "plan", width=400)[1]
-    code, _, err = say(project, "run", "--no-publish", *renamed)
-    assert code == 3
-    assert "account letters" in err

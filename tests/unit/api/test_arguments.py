@@ -1,6 +1,5 @@
 """Arguments of the public API that do not fit: one line that names them, and never a defect."""
 
-import inspect
 from datetime import date as Date
 
 import numpy as np
@@ -8,8 +7,6 @@ import pandas as pd
 import pytest
 
 import privsyn
-from privsyn.api.guard import KINDS
-from privsyn.api.project import LedgerTables
 from privsyn.errors import ConfigError, DataError
 
 CANARY = "vermilion-ocelot-90210 wrote this long text about somebody"
@@ -80,15 +77,3 @@ def test_a_mistake_in_a_call_is_named(project, call, message):
     assert message in str(caught.value)
     assert "defect" not in str(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
-
-
-def test_what_every_argument_may_be_is_known():
-    known = {*KINDS, "Planned", "Release"}
-    for kind in (privsyn.Project, privsyn.Release, LedgerTables):
-        for name, method in inspect.getmembers(kind, inspect.isroutine):
-            if name.startswith("_") or not hasattr(method, "__wrapped__"):
-                continue
-            for parameter in inspect.signature(inspect.unwrap(method)).parameters.values():
-                if parameter.name not in ("self", "cls"):
-                    said = {part.strip() for part in parameter.annotation.split("|")}
-                    assert said <= known, (name, parameter)

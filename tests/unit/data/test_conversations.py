@@ -13,14 +13,7 @@ import pytest
 from pyarrow import parquet
 from pydantic import ValidationError
 
-from privsyn.data.conversations import (
-    add_messages,
-    instruction,
-    is_monologue,
-    marks_in,
-    messages_of,
-    text_of,
-)
+from privsyn.data.conversations import add_messages, instruction, messages_of, text_of
 from privsyn.data.readers.formats import lines_and_values, read_records
 from privsyn.data.row_counts import RowCounts
 from privsyn.data.settings import DatasetConfig
@@ -128,14 +121,3 @@ def test_bytes_that_are_no_text_within_a_turn_drop_their_own_row(tmp_path):
 def test_roles_are_two_or_more_of_one_column(changes):
     with pytest.raises(ValidationError, match="roles"):
         DatasetConfig(**({"name": "d", "path": Path("a"), "roles": ROLES} | changes))
-
-
-def test_a_prompt_says_which_roles_must_speak():
-    """What the instruction asks for is what is looked for; without it nothing is."""
-    marks = marks_in(f"Each text below is {instruction('a chat', ROLES)}.\n\nTopic: bills")
-    assert marks == ("User:", "Assistant:")
-    assert marks_in("Topic: bills\nUser: hello") == ()
-    assert not is_monologue("User: my bill\nAssistant: I see.", marks)
-    for text in ("my bill", "User: my bill\nUser: and", "my bill\nAssistant: I see.", "I, User: x"):
-        assert is_monologue(text, marks)
-        assert not is_monologue(text, ())

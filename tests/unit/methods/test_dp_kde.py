@@ -127,16 +127,6 @@ def test_a_document_adds_the_same_whatever_the_others_are(ensemble):
             assert np.array_equal(whole - sums(others), sums([documents[place]]))
 
 
-def test_counting_single_phrases_is_the_general_sum():
-    rng = np.random.default_rng(6)
-    vectors = unit(rng, 10)
-    shape = structures("independent", 1, 16, 1.0)[0]
-    angles = shape.angles(vectors)
-    sequences = rng.integers(0, 10, (50, 1))
-    one_by_one = sum(features(shape, vectors, row) for row in sequences.tolist())
-    assert np.array_equal(exact_sums(angles, sequences), one_by_one)
-
-
 def test_noise_has_the_deviation_it_is_said_to_have():
     rng, vectors = np.random.default_rng(7), unit(np.random.default_rng(7), 40)
     shape = Structure(0, 1, 1.0, 500)

@@ -37,20 +37,6 @@ def test_a_text_repeats_its_prompt_by_its_first_words_a_slot_or_a_line(text, rep
 
 
 @pytest.mark.parametrize(
-    ("text", "repeats"),
-    [
-        ("主题\uff1a血压药\n我的药吃完了", True),
-        ("以下是一位病人写给诊所的信。", True),
-        ("血压药\uff0c消息", True),  # no other letters than the prompt
-        ("我的血压药吃完了\uff0c请给我开新的", False),
-    ],
-)
-def test_a_prompt_without_spaces_is_repeated_by_its_letters(text, repeats):
-    prompt = "以下是一位病人写给诊所的消息。\n主题\uff1a血压药\n正文\uff1a"
-    assert says_its_prompt(text, prompt) == repeats
-
-
-@pytest.mark.parametrize(
     ("text", "speaks"),
     [
         ("I'm sorry for any confusion. I am here.", True),

@@ -185,15 +185,3 @@ def test_a_text_without_its_end_or_its_body_is_asked_for_again(text):
 )
 def test_a_text_without_a_full_stop_may_be_whole(text):
     assert not Ending.of(64).is_unusable(text, "The following is a note.\nText:")
-
-
-def test_shipped_messages_are_whole():
-    import gzip
-    import json
-
-    from privsyn.data.sample import SHIPPED
-
-    ending = Ending.of(64)
-    with gzip.open(SHIPPED, "rt", encoding="utf-8") as lines:
-        texts = [json.loads(line)["text"] for line in lines]
-    assert sum(map(ending.breaks_off, texts)) < len(texts) / 200

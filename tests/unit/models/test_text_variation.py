@@ -33,15 +33,6 @@ def test_a_fresh_text_is_asked_for_by_label_and_style():
     assert set(model.prompts) <= {f"A text on Billing.\nStyle: {one}\nGo:" for one in STYLES}
 
 
-@pytest.mark.parametrize(
-    ("label", "prompt"), [("a b", "<|start|>Topic: a b\nText:"), (None, "<|start|>Text:")]
-)
-def test_a_slot_with_nothing_to_fill_it_takes_its_line_along(label, prompt):
-    made, model = api(script=lambda prompt, before: "It ends.")
-    made.random(1, label)
-    assert model.prompts == [prompt]
-
-
 def test_prompts_follow_the_kind_of_model():
     chat = TextConfig().resolved(prompts.CHAT)
     assert chat.rephrase

@@ -10,7 +10,6 @@ import pytest
 from privsyn.data.settings import DatasetConfig
 from privsyn.errors import PolicyBroken
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
-from privsyn.methods.base import SizedFor
 from privsyn.release.advice import of_account, of_epsilon, of_release, of_sizes, publicly
 
 ACCOUNT = {"name": "a", "unit": "patient", "adjacency": "add_remove", "epsilon": 30, "delta": 1e-6}
@@ -126,23 +125,6 @@ def test_buckets_that_would_get_too_few_records_or_far_too_many_get_advice(
     found = of_sizes("methods.m", sized(divisor), buckets, there(size))
     assert bool(found) == (told is not None)
     assert all(str(told) in line for line in found)
-
-
-@pytest.mark.parametrize(
-    ("suited", "size", "records_each", "told"),
-    [(800, 1000, 1, False), (1000, 1000, 1, False), (1001, 1000, 1, True), (1001, 1000, 2, False)],
-)
-def test_settings_for_more_records_than_there_are_get_advice(suited, size, records_each, told):
-    mechanism = sized(suited=SizedFor(suited, "a=1 with b=2", "they drown. Lower a."))
-    found = of_sizes("methods.m", mechanism, 1, there(size, records_each=records_each))
-    assert (
-        list(found)
-        == [
-            f"methods.m: a=1 with b=2 suit some {suited} records, and account.public_size={size} "
-            f"leaves {800 * records_each} at most: they drown. Lower a."
-        ]
-        * told
-    )
 
 
 @pytest.mark.parametrize(
