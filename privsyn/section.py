@@ -17,7 +17,6 @@ from pydantic import (
 )
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
-RELEASE = r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$"
 VERSION = r"^[A-Za-z0-9{][A-Za-z0-9_.:%{}-]{0,63}$"
 CONNECTION = r"^[A-Za-z0-9_.-]+$"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -29,7 +28,6 @@ ROLE = r"^[a-z]{1,20}$"
 WORDS: Mapping[str, str] = {
     NAME: "up to 64 letters (A to Z), digits, dots, dashes and underscores, a letter or digit "
     "first",
-    RELEASE: "the id of a release: letters (A to Z), digits, dots, colons, dashes and underscores",
     VERSION: "up to 64 letters (A to Z), digits, dots, colons, dashes and underscores, a letter or "
     "digit first; {date:%Y-%m} stands for the run's date",
     CONNECTION: "letters (A to Z), digits, dots, dashes and underscores",

@@ -58,15 +58,6 @@ Texts = Annotated[
     ),
 ]
 
-Again = Annotated[
-    str | None,
-    typer.Option(
-        "--again",
-        metavar="RELEASE",
-        help="Pay once more for what another version of privsyn made: -S privacy.again=RELEASE.",
-    ),
-]
-
 Day = Annotated[
     str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="Logical date of the run.")
 ]
@@ -115,7 +106,6 @@ def chosen(
     method: str | None,
     epsilon: float | None,
     texts: int | None,
-    again: str | None = None,
     *,
     every: bool = False,
 ) -> list[str]:
@@ -127,12 +117,10 @@ def chosen(
         method: The method, or None for the first of the pipeline.
         epsilon: Of the release.
         texts: How many records it is to hold.
-        again: The release to pay for once more.
         every: Whether all methods of the pipeline are meant.
     """
-    privacy = {"epsilon": epsilon, "again": again}
     given = list(overrides or ())
-    given += [f"privacy.{key}={value}" for key, value in privacy.items() if value is not None]
+    given += [] if epsilon is None else [f"privacy.epsilon={epsilon}"]
     if texts is None:
         return given
     from privsyn.stages.plan import methods_of, sized

@@ -10,7 +10,6 @@ import typer
 from privsyn import layout
 from privsyn.cli.options import (
     PARAMS,
-    Again,
     Day,
     Epsilon,
     Json,
@@ -42,7 +41,6 @@ def plan(
     method: MethodName = None,
     epsilon: Epsilon = None,
     texts: Texts = None,
-    again: Again = None,
     params: Params = PARAMS,
     overrides: Overrides = None,
     day: Day = None,
@@ -61,7 +59,7 @@ def plan(
     if every and method is not None:
         raise ConfigError(f"--all and --method={method} exclude each other.")
     with show_progress(err) as progress:
-        changes = chosen(params, overrides, method, epsilon, texts, again, every=every)
+        changes = chosen(params, overrides, method, epsilon, texts, every=every)
         ctx = context_of(params, changes, day, progress)
         name = method or ctx.config.first_method
         planned = Pipeline.of(ctx) if every else Planned.of(ctx, name)
@@ -77,7 +75,6 @@ def run(
     method: MethodName = None,
     epsilon: Epsilon = None,
     texts: Texts = None,
-    again: Again = None,
     params: Params = PARAMS,
     overrides: Overrides = None,
     day: Day = None,
@@ -104,7 +101,7 @@ def run(
 
     with show_progress(err) as progress:
         with under_way(progress, "settings"):
-            changes = chosen(params, overrides, method, epsilon, texts, again)
+            changes = chosen(params, overrides, method, epsilon, texts)
             ctx = context_of(params, changes, day, progress)
         planned = run_stages(
             ctx,

@@ -44,13 +44,11 @@ class Asked:
         event: What it does to the data.
         release_id: Its id, where its account is open: one that is charged costs nothing more.
         settings_digest: What was asked for, as ``reserve`` takes it.
-        again: Likewise.
     """
 
     event: Event
     release_id: str | None = None
     settings_digest: str | None = None
-    again: str | None = None
 
 
 @dataclass(frozen=True)
@@ -214,7 +212,7 @@ class Accounts:
         for one, (entry, earlier) in zip(asked, on_file, strict=True):
             planned = [outcome for outcome in outcomes if outcome.charges]
             seen = balances.preview(row, releases, one.event, entry, now, planned)
-            if seen.entry is None and earlier is not None and earlier.release_id != one.again:
+            if seen.entry is None and earlier is not None:
                 seen = replace(seen, earlier=earlier, fits=False)
             outcomes.append(seen)
         return outcomes

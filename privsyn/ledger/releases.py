@@ -72,7 +72,6 @@ class Releases:
         guarantee: Guarantee,
         source: DatasetSource | None = None,
         settings_digest: str | None = None,
-        again: str | None = None,
     ) -> Entry:
         """Set the cost of a release aside, once: a known release returns its entry as it stands.
 
@@ -88,11 +87,10 @@ class Releases:
                 not be, as the release has begun.
             settings_digest: SHA-256 of what was asked for, the same in every version of privsyn.
                 Another release of it is one that an upgrade makes anew.
-            again: Id of that other release, where it is to be paid for once more.
 
         Raises:
             BudgetExceeded: It does not fit the account's cap or period cap. Nothing is charged.
-            PaidBefore: Another release was charged for the same settings, and ``again`` is not it.
+            PaidBefore: Another release was charged for the same settings.
             PolicyBroken: The account's terms do not allow it.
             ApprovalNeeded: It costs more than may be spent unasked, and nobody has approved it;
                 the request is then on record.
@@ -126,7 +124,7 @@ class Releases:
                     self._note_source(connection, entry, source)
                     return entry
                 earlier = entries.made_before(connection, account, release_id, settings_digest)
-                if earlier is not None and earlier.release_id != again:
+                if earlier is not None:
                     raise paid_before(release_id, earlier)
                 wish = ReleaseRequest.of(spec, event, method, guarantee)
                 # The order of messages: rules of the account before its balance.
@@ -538,7 +536,7 @@ def paid_before(release_id: str, earlier: Entry) -> PaidBefore:
     return PaidBefore(
         f"release {release_id} is release {name} ({earlier.state}) under another id: another "
         "version of privsyn made it from the same settings.",
-        hint=f"{ways[earlier.state]}. To pay once more, set privacy.again={name}. Nothing was "
+        hint=f"{ways[earlier.state]}. To pay once more, raise privacy.draw by one. Nothing was "
         "spent.",
     )
 

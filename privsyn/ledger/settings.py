@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import ConfigError
 from privsyn.files import LocalPath, OnDisk, parse_yaml, read_file
-from privsyn.section import NAME, RELEASE, Section, explain, nearest
+from privsyn.section import NAME, Section, explain, nearest
 
 
 class PeriodConfig(Section):
@@ -146,12 +146,6 @@ class PrivacyConfig(Section):
         ge=0,
         description="Number of the draw. The same draw returns the same release at no cost; "
         "a higher number makes a fresh one and is charged.",
-    )
-    again: str | None = Field(
-        default=None,
-        pattern=RELEASE,
-        description="Id of a release of the same settings by another version of privsyn that is "
-        "to be made and paid for once more. Null: that is refused.",
     )
 
 

@@ -77,7 +77,7 @@ def spending(ctx: Context, plan: Plan) -> Question | None:
     )
     if due is None:
         return None
-    asked = Asked(event, plan.id, plan.settings_digest, ctx.config.privacy.again)
+    asked = Asked(event, plan.id, plan.settings_digest)
     if not ctx.ledger.accounts.preview_all(_paying(ctx, plan.account), [asked])[0].fits:
         return None
     request = ctx.ledger.approvals.request(

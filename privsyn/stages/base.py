@@ -553,7 +553,7 @@ def _shapes_output(config: Config) -> tuple[object, ...]:
     return (
         config.dataset,
         config.account,
-        config.privacy.model_copy(update={"again": None}),  # a consent, and no part of a release
+        config.privacy,
         config.columns,
         config.models,
         config.validation,

@@ -506,12 +506,7 @@ def preview(ctx: Context, planned: Plan) -> Preview:
 def preview_all(ctx: Context, plans: Sequence[Plan]) -> list[Preview]:
     """What releases of one account meet in turn, by the ledger's own admission."""
     asked = [
-        Asked(
-            planned.privacy_event(),
-            planned.release_id,
-            planned.settings_digest,
-            ctx.config.privacy.again,
-        )
+        Asked(planned.privacy_event(), planned.release_id, planned.settings_digest)
         for planned in plans
     ]
     return ctx.ledger.accounts.preview_all(ctx.account, asked)

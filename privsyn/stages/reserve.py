@@ -42,8 +42,8 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
             is that of another version. Nothing is reserved.
         VerificationError: The ledger was edited. Nothing is reserved.
         BudgetExceeded: The account cannot pay. Nothing is reserved.
-        PaidBefore: Another version of privsyn made a release of the same settings, and
-            ``privacy.again`` does not name it. Nothing is reserved.
+        PaidBefore: Another version of privsyn made a release of the same settings. Nothing is
+            reserved.
         ReleaseLost: This release was spent without an artifact.
         TrackingUnavailable: MLflow cannot be reached, and the release has not begun. Nothing is
             reserved.
@@ -89,7 +89,6 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
         guarantee=Guarantee(plan.epsilon, plan.delta),
         source=_note_source(ctx, release.source, known),
         settings_digest=plan.settings_digest,
-        again=ctx.config.privacy.again,
     )
     if entry.state == "LOST":
         raise lost(plan)

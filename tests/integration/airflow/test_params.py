@@ -30,9 +30,7 @@ def form(config):
 
 
 def test_every_setting_of_a_release_is_on_the_form(config, form):
-    wanted = {f"privacy.{name}" for name in ("epsilon", "delta", "draw", "again")} | {
-        "dataset.version"
-    }
+    wanted = {f"privacy.{name}" for name in ("epsilon", "delta", "draw")} | {"dataset.version"}
     wanted |= {f"methods.{METHOD}.{name}" for name in type(config.method(METHOD)).model_fields}
     assert set(form) == wanted | {f"methods.{METHOD}.settings"}
 
@@ -64,7 +62,7 @@ def test_defaults_are_the_settings_of_params_yaml(config, form):
 def test_a_field_that_may_be_null_can_be_left_empty(form):
     empty = {key for key, field in form.items() if "null" in _types(field)}
     nullable = ("settings", "guidance", "prompt", "top_k")
-    assert empty == {f"methods.{METHOD}.{name}" for name in nullable} | {"privacy.again"}
+    assert empty == {f"methods.{METHOD}.{name}" for name in nullable}
     for key in empty:
         assert form[key].resolve(None) is None
 

@@ -116,8 +116,8 @@ def test_a_release_that_an_upgrade_renames_is_paid_for_by_name_alone(
     assert f"is release {earlier.id} (COMMITTED) under another id" in " ".join(said.split())
     code, _, wrong = run("run", "--method", "invisible_ink")
     assert code == BudgetExceeded.exit_code
-    assert f"privacy.again={earlier.id}" in " ".join(wrong.split())
-    code, said, _ = run("plan", "--method", "invisible_ink", "--json", "--again", earlier.id)
+    assert "raise privacy.draw by one" in " ".join(wrong.split())
+    code, said, _ = run("plan", "--method", "invisible_ink", "--json", "-S", "privacy.draw=1")
     assert (code, json.loads(said)["account"]["fits"]) == (0, True)
 
 

@@ -272,10 +272,10 @@ def test_no_order_of_calls_exceeds_the_cap(tmp_path_factory, calls):
     assert ledger.verify().entries == len(ledger.releases.all())
 
 
-def test_what_an_older_version_made_is_charged_again_only_where_it_is_named(ledger):
+def test_what_an_older_version_made_is_not_charged_again(ledger):
     ledger.accounts.open(PURE)
 
-    def asked(release: str, digest: str | None = A, again: str | None = None) -> Entry:
+    def asked(release: str, digest: str | None = A) -> Entry:
         return ledger.releases.reserve(
             "clinic",
             release,
@@ -283,32 +283,25 @@ def test_what_an_older_version_made_is_charged_again_only_where_it_is_named(ledg
             method="toy",
             guarantee=Guarantee(0.5, 0.0),
             settings_digest=digest,
-            again=again,
         )
 
     asked("old")
     asked("other", B)
     asked("unnamed", None)
-    for again in (None, "other", "new"):
-        with pytest.raises(PaidBefore, match=r"release new is release old \(RESERVED\)") as refused:
-            asked("new", again=again)
-        assert "privacy.again=old" in str(refused.value)
+    with pytest.raises(PaidBefore, match=r"release new is release old \(RESERVED\)") as refused:
+        asked("new")
+    assert "raise privacy.draw by one" in str(refused.value)
     assert ledger.releases.find("new") is None
     assert ledger.releases.refusals()[-1].error == "PaidBefore"
     ledger.releases.begin("old", "/s", "n")
     with pytest.raises(PaidBefore, match="privsyn ledger lose old, then privsyn sweep"):
         asked("new")
     ledger.releases.commit("old", A, B)
-    assert asked("new", again="old").state is State.RESERVED
-    assert asked("new").state is State.RESERVED  # a retry, and every later run
+    with pytest.raises(PaidBefore, match="privsyn restore old"):
+        asked("new")
     assert asked("old").state is State.COMMITTED
-    # The newest counts: who has paid for new pays for newest only by name.
-    with pytest.raises(PaidBefore, match="is release new"):
-        asked("newest", again="old")
-    ledger.releases.give_up("new", "by hand")
-    assert ledger.releases.get("new").state is State.VOID
-    with pytest.raises(PaidBefore, match="is release old"):
-        asked("newest")
+    ledger.releases.give_up("other", "by hand")
+    assert asked("another", B).state is State.RESERVED  # what was given back was not paid for
     ledger.verify()
 
 
