@@ -174,3 +174,22 @@ def test_the_image_gets_the_whole_wheel(tmp_path):
     modules = {file.relative_to(ROOT).as_posix() for file in (ROOT / "privsyn").rglob("*.py")}
     dags = {f"privsyn/template/dags/{file.name}" for file in (ROOT / "dags").glob("*.py")}
     assert found >= modules | dags | {"privsyn/template/params.yaml", "privsyn/template/.gitignore"}
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        # what the Kubernetes executor starts a task's pod by
+        (
+            ["python", "-m", "airflow.sdk.execution_time.execute_workload", "--json-path", "a b"],
+            ["python", "-m", "airflow.sdk.execution_time.execute_workload", "--json-path", "a b"],
+        ),
+        (["airflow", "version"], ["airflow", "version"]),
+        (["version"], ["airflow", "version"]),
+        ([], ["airflow"]),
+    ],
+)
+def test_a_command_is_airflows_but_bash_and_python(
+    programs: Path, command: list[str], wanted: list[str]
+) -> None:
+    assert called(programs, *command) == [wanted]

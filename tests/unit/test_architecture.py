@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,53 @@ import pytest
 from privsyn.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/architecture.md").read_text()
+
+OUTSIDE = ("by file", "by Airflow", "in a process", "by command", "by XCom")
+
+STEP = re.compile(r"(?m)^\| (\d+) \| `([^`]+)` \| ([^|]+) \| [^|]+ \|$")
+
+
+def is_reached(steps: Sequence[tuple[str, str]], number: int) -> bool:
+    """Whether a step uses an earlier one by name, or is used by it or by the code named with it."""
+    where, how = steps[number]
+    kind, _, other = how.rstrip("`").partition(" `")
+    used = names_in(node_of(where))
+    if kind in OUTSIDE:
+        return True
+    places = [place for place, _ in steps[:number]] + [other] * (":" in other)
+    named = {place: re.split("[:.]", place)[-1] for place in (where, *places)}
+    return any(named[where] in names_in(node_of(place)) or named[place] in used for place in places)
+
+
+def walks() -> dict[str, list[tuple[str, str]]]:
+    """Where each step of a walk is, and how it is reached, by the walk's title."""
+    found = {}
+    for part in PAGE.split("\n## ")[1:]:
+        title, _, body = part.partition("\n")
+        if title.startswith("Walk: "):
+            steps = STEP.findall(body)
+            assert [number for number, *_ in steps] == [str(i + 1) for i in range(len(steps))]
+            found[title.removeprefix("Walk: ")] = [(where, how) for _, where, how in steps]
+    return found
+
+
+WALKS = walks()
+
+
+@functools.cache
+def node_of(where: str) -> ast.AST:
+    """A module, class or function, by its file and name."""
+    path, _, name = where.partition(":")
+    top = ROOT if path.startswith("dags/") else ROOT / "privsyn"
+    node: ast.AST = ast.parse((top / path).read_text())
+    for part in filter(None, name.split(".")):
+        node = next(
+            child
+            for child in getattr(node, "body", [])
+            if isinstance(child, ast.ClassDef | ast.FunctionDef) and child.name == part
+        )
+    return node
 
 
 OF_ALL_METHODS = ("privsyn.methods.base", "privsyn.methods.registry", "privsyn.methods.shared")
@@ -205,3 +254,31 @@ def is_documented(node):
 def names_in(node):
     names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
     return names | {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_the_code_goes_the_way_of_a_walk(walk):
+    steps = WALKS[walk]
+    assert steps[0][1] == "start"
+    lost = [steps[number] for number in range(1, len(steps)) if not is_reached(steps, number)]
+    assert lost == []
+    strange = [*steps, ("data/words.py:worth", "called")]
+    assert not is_reached(strange, len(steps))
+
+
+def test_the_first_draw_is_near():
+    steps = WALKS["from a DAG file to the first private draw"]
+    files = {where.partition(":")[0] for where, _ in steps}
+    assert f"{len(steps)} steps in {len(files)} files" in PAGE
+    assert len(steps) <= 18
+    assert len(files) <= 11
+
+
+def test_there_are_four_walks():
+    assert list(WALKS) == [
+        "from a DAG file to the first private draw",
+        "a private record",
+        "a setting",
+        "a privacy event",
+    ]
+    assert all(len(steps) > 15 for steps in WALKS.values())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -14,10 +15,27 @@ from docker.utils.build import exclude_paths
 from kubernetes.client import ApiClient, models
 
 from privsyn import __version__
-from privsyn.config import parse_config
+from privsyn.config import Task, parse_config
 from privsyn.ledger.leases import LEASE_TTL
 from privsyn.methods.registry import METHODS
 from tools.local.cluster import ROUTES, WORKERS
+
+SERVICE = {
+    "build", "image", "restart", "depends_on", "environment", "volumes", "command",
+    "ports", "healthcheck", "init", "mem_limit", "cpus", "stop_grace_period", "configs", "logging",
+    "cap_drop", "cap_add", "security_opt",
+}  # fmt: skip
+
+
+def names_twice(node: yaml.Node) -> Iterator[str]:
+    if isinstance(node, yaml.MappingNode):
+        names = [key.value for key, _ in node.value]
+        yield from {name for name in names if names.count(name) > 1}
+    if isinstance(node, yaml.CollectionNode):
+        for one in node.value:
+            for inner in one if isinstance(one, tuple) else (one,):
+                yield from names_twice(inner)
+
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -223,3 +241,48 @@ def test_values_put_no_secret_into_the_chart():
     assert given.keys() == {"PRIVSYN_VAULT_KEY"}  # a name of `env` again would be there twice
     assert "secretKeyRef" in given["PRIVSYN_VAULT_KEY"]["valueFrom"]
     assert yaml.safe_load(values()["extraEnvFrom"]) == [{"secretRef": {"name": "privsyn-services"}}]
+
+
+def test_every_server_of_airflow_is_there(compose):
+    commands = {" ".join(service.get("command", ())[:2]) for service in airflow(compose).values()}
+    wanted = {"api-server", "scheduler", "dag-processor", "triggerer", "celery worker"}
+    assert wanted <= commands
+
+
+@pytest.mark.parametrize("file", sorted(DEPLOY.rglob("*.yaml")), ids=lambda file: file.name)
+def test_no_file_names_a_key_twice(file):
+    """A parser takes the last."""
+    assert [name for node in yaml.compose_all(file.read_text()) for name in names_twice(node)] == []
+
+
+def test_routes_name_tasks():
+    assert set(ROUTES) <= set(get_args(Task))
+    assert {q for found in WORKERS.values() for q in found.split(",")} >= set(ROUTES.values())
+
+
+def test_services_are_what_compose_knows(compose):
+    services = compose["services"]
+    for name, service in services.items():
+        assert service.keys() <= SERVICE, name
+        assert service.keys() & {"image", "build"}, name
+        for other in service.get("depends_on") or ():
+            assert other in services, (name, other)
+        for volume in service.get("volumes", ()):
+            source = volume.split(":")[0]
+            if not source.startswith((".", "$")):
+                assert source in compose["volumes"], (name, volume)
+            if source.startswith("./"):
+                assert (DEPLOY / source).exists(), volume
+    assert (ROOT / services["api-server"]["build"]["dockerfile"]).is_file()
+
+
+def test_the_logs_of_tasks_are_deleted_some_day(compose):
+    """Those of Airflow lie in its home, in volumes that the groomer mounts, too."""
+    groomed = {one.split(":")[0] for one in compose["services"]["log-groomer"]["volumes"]}
+    homes = {
+        name: {one.split(":")[0] for one in service["volumes"] if one.endswith("/logs")}
+        for name, service in airflow(compose).items()
+        if name not in ("setup", "api-server")  # they run no task
+    }
+    assert all(homes.values())
+    assert set().union(*homes.values()) == groomed

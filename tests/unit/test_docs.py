@@ -261,3 +261,23 @@ def test_the_table_of_exit_codes_is_that_of_the_errors():
         if isinstance(kind, type) and issubclass(kind, errors.PrivsynError)
     }
     assert codes == set(told.values())
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("[note](../code/a.md#theorem)", "[note](notes/a.md#theorem)"),
+        ("![picture](images/a.png)", "![picture](images/a.png)"),
+        ("[a test](../tests/unit/test_docs.py)", "a test (`tests/unit/test_docs.py`)"),
+        ("[`tests/unit/test_docs.py`](../tests/unit/test_docs.py)", "`tests/unit/test_docs.py`"),
+        ("`[note](../code/a.md)`", "`[note](../code/a.md)`"),
+        ("```\n[note](../code/a.md)\n```", "```\n[note](../code/a.md)\n```"),
+        ("[dead](../tests/none.py)", "[dead](../tests/none.py)"),
+        ("[`a`](../code/a.md)", "[`a`](notes/a.md)"),
+        ("[page](https://a.example/b)", "[page](https://a.example/b)"),
+        ("[here](#above)", "[here](#above)"),
+    ],
+)
+def test_links_out_of_the_documents_lead_to_pages_or_are_text(docs_site, written, read):
+    known = {"code/a.md": "notes/a.md", "docs/images/a.png": "images/a.png"}
+    assert docs_site.relink(written, "docs/page.md", "page.md", known) == read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 
@@ -347,3 +348,43 @@ def test_an_approval_that_tightens_during_a_run_is_asked_for_without_a_refusal(m
     refuse_unapproved(loose, folder)
     refused = [refusal.message for refusal in loose.ledger.releases.refusals()]
     assert not [message for message in refused if "weaken" in message]
+
+
+def test_a_larger_delta_of_the_form_gets_past_no_rule(governed, cli):
+    project = governed("internal")
+    wide = ("privacy.delta=0.3", "privacy.epsilon=4.9")
+    with pytest.raises(PolicyBroken, match=r"account\.delta=1e-06 .*, is above 10"):
+        plan(as_("alice", project, *wide), "invisible_ink")
+    code, said, _ = cli(project, "plan", "-S", "privacy.delta=0.001", "-S", "privacy.epsilon=4")
+    assert (code, "its cost is reserved (epsilon above 5)" in said) == (0, True)
+
+
+def test_an_edited_plan_gets_past_no_rule(governed):
+    """The plan's file says of itself that it costs less, and is handed to the ledger."""
+    project = governed("internal")
+    ctx = as_("alice", project)
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    cheap = planned.model_copy(update={"epsilon": 0.1, "target_epsilon": 0.1})
+    with pytest.raises(ConfigError, match="made from other settings"):
+        reserve(ctx, cheap)
+    with pytest.raises(ApprovalNeeded):
+        ctx.ledger.releases.reserve(
+            "letters",
+            cheap.id,
+            cheap.privacy_event(),
+            method=cheap.method,
+            guarantee=dataclasses.replace(cheap.target, epsilon=0.1),
+        )
+    assert ctx.ledger.releases.all() == []
+
+
+def test_plan_names_every_rule_that_a_release_breaks(governed):
+    with pytest.raises(PolicyBroken) as caught:
+        plan(governed("strict").context(), "invisible_ink")
+    epsilon, delta, method, internal = caught.value.broken
+    assert epsilon == "privacy.epsilon=8 is above 5, the most that one release may ask: lower it " \
+        "to 5 or less"  # fmt: skip
+    assert "=1e-06 is above 3.16228e-08 = account.public_size=1000 ** -2.5, the most" in delta
+    assert method == "method=invisible_ink is not allowed: use dp_lora"
+    assert "set evaluate.enabled=false" in internal
+    assert "account letters (policy strict)" in str(caught.value)

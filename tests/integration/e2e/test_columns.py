@@ -238,3 +238,13 @@ def test_columns_that_cannot_be_drawn_are_refused(columned, overrides, said):
     project = columned("private_evolution")
     with pytest.raises(ConfigError, match=said):
         plan(project.context(*overrides), "private_evolution")
+
+
+def test_a_plan_says_where_noise_drowns_columns(columned):
+    project = columned("keyphrase_seeding", privacy={"epsilon": 0.2, "delta": 1e-6})
+    few = plan(project.context("account.public_size=40"), "keyphrase_seeding")
+    assert any("noise decides" in warning for warning in few.warnings)
+    many = plan(project.context("account.public_size=4000000"), "keyphrase_seeding")
+    assert not any("noise decides" in warning for warning in many.warnings)
+    other = plan(project.context("columns.share=0.5"), "keyphrase_seeding")
+    assert other.marginals.deviation < few.marginals.deviation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 
 import pytest
 import torch
@@ -321,3 +322,35 @@ def test_a_student_of_an_adapter_names_its_base(tmp_path):
     _, sealed = certificate.read(folder)
     assert set(sealed["derived"]["distill"]["models"]) == {"base"}
     assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))
+
+
+def test_a_student_is_restored_byte_for_byte(taught):
+    project, parent, folder, *_ = taught
+    before = sha256_file(folder / "model" / "model.safetensors")
+    shutil.rmtree(folder)
+    with pytest.raises(DataError, match="privsyn restore"):
+        distill(project.context("methods.distill.epochs=3"), parent.name)
+    project.cli("restore", folder.name)
+    assert sha256_file(folder / "model" / "model.safetensors") == before
+
+
+def test_changed_weights_are_found(taught, tmp_path):
+    *_, folder, _, _ = taught
+    shutil.copytree(folder, tmp_path / "copy")
+    file = tmp_path / "copy" / "model" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    failed = [c.name for c in verification.verify(tmp_path / "copy", None) if c.passed is False]
+    assert failed == ["model is unchanged"]
+
+
+def test_the_public_model_is_left_out_where_it_is_another_one(taught, tmp_path):
+    project, _, folder, *_ = taught
+    other = settings(save_tiny(tmp_path / "tiny", seed=2))
+    ctx = project.context(*(f"methods.distill.{name}={value}" for name, value in other.items()))
+    internal = evaluate_student(ctx, folder.name)
+    found = json.loads((internal / "evaluation.json").read_text())["metrics"]
+    names = {metric["name"] for metric in found}
+    assert "student.next_token_accuracy" in names
+    assert not any(name.startswith("public.") for name in names)

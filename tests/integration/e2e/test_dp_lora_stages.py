@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from safetensors.numpy import load as load_tensors
 
+from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError, ReleaseLost
 from privsyn.files import digest
 from privsyn.methods.base import Backends
@@ -37,6 +38,13 @@ from tests.integration.e2e.small_project import (
 from tests.integration.e2e.test_kills import attempt, journalled
 from tests.noise import Constant, Dies, SeededNoise
 from tests.unit.models.tiny_models import save_bert
+
+DAMAGE = {
+    "changed": lambda folder: (folder / "labels.json").write_text('{"Billing": 9}'),
+    "missing": lambda folder: (folder / "adapter_config.json").unlink(),
+    "extra": lambda folder: (folder / "optimizer.pt").write_bytes(b"x"),
+}
+
 
 NAME = "dp_lora"
 STEPS = 5
@@ -459,3 +467,53 @@ def test_a_students_folder_is_pinned_public_and_causal(make, bert, monkeypatch, 
         draw(ctx, planned)
     assert settle(ctx, planned) == "VOID"
     assert ctx.ledger.accounts.balance("letters").spent == 0
+
+
+def test_a_run_may_not_change_its_noise_source_halfway(dying):
+    ctx, planned = dying()
+    with pytest.raises(MemoryError):
+        train(ctx, planned, backends=Backends(stand_ins()))
+    ctx.noise = OpenDPNoise
+    with pytest.raises(Exception, match="noise"):
+        train(ctx, planned, backends=Backends(stand_ins()))
+
+
+def test_a_tampered_adapter_does_not_verify(make, tmp_path):
+    ctx = make().context()
+    _, folder = release(ctx)
+    for name, damage in DAMAGE.items():
+        copy = tmp_path / name
+        shutil.copytree(folder, copy)
+        damage(copy / "model")
+        assert list(failures(copy, ctx.ledger)) == ["model is unchanged"]
+
+
+def test_more_texts_come_from_the_released_adapter_at_no_cost(make, monkeypatch):
+    ctx = make(texts_per_label=6).context()
+    planned, folder = release(ctx)
+    validate(ctx, planned)
+    settle(ctx, planned)
+    spent = ctx.ledger.accounts.balance("letters").spent
+    monkeypatch.setattr("privsyn.stages.draw.load_models", lambda *_: Backends(stand_ins()))
+    made = more(ctx, planned.id, 20, published=False)
+    labels = [row["label"] for row in rows(made)]
+    assert [labels.count(label) for label in LABELS] == [10, 10]
+    assert ctx.ledger.accounts.balance("letters").spent == spent
+    assert failures(made, ctx.ledger) == {}
+    (folder / "model" / "labels.json").unlink()
+    with pytest.raises(Exception, match="model is unchanged"):
+        more(ctx, planned.id, 3, published=False)
+
+
+def test_training_and_writing_again_change_nothing(make):
+    ctx = make().context()
+    planned, _ = begin(ctx)
+    folder = train(ctx, planned, backends=Backends(stand_ins()))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    ctx.noise = lambda: pytest.fail("drew again")
+    assert train(ctx, planned) == folder
+    ctx.noise = OpenDPNoise
+    finish(ctx, planned, Backends(stand_ins()))
+    assert train(ctx, planned) is None
+    released = ctx.workspace.release(planned.id) / "model"
+    assert {path.name: path.read_bytes() for path in released.iterdir()} == before

@@ -113,3 +113,9 @@ def test_the_reader_raises_nothing_with_a_name_in_it(project):
     ctx = open_context(project.params)
     planned = plan(ctx, "tiny_images", open_account=True)
     assert len(list(read_records(open_plan(ctx, planned).source))) == COUNT - 1
+
+
+@pytest.mark.parametrize("form", range(7))
+def test_the_search_finds_every_form(project, form):
+    (project.root / "leak.db").write_bytes(b"x" * 5 + forms(7)[form] + b"y")
+    assert leaks(project.root) == {"leak.db": "image 7"}

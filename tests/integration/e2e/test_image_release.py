@@ -17,14 +17,18 @@ from privsyn.errors import ConfigError, DataError, ValidationFailed, Verificatio
 from privsyn.methods.base import Backends
 from privsyn.release import certificate
 from privsyn.report import verification
+from privsyn.stages.certify import certify
+from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate
+from privsyn.stages.partition import partition, source_changed
 from privsyn.stages.plan import plan
-from privsyn.stages.publish import publish, record
+from privsyn.stages.publish import publish, record, restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from tests.integration.e2e.small_project import failures, finish, measured_by, reserve_release
 from tests.integration.e2e.test_metadata import read_by_others
 from tests.integration.e2e.tiny_images import LABELS, SIZE, image_project, private_image, register
+from tests.noise import SeededNoise
 
 
 class MeanValues:
@@ -241,3 +245,50 @@ def test_nothing_else_in_a_folder_is_published(project, place):
     if place != "images/notes.txt":  # a file of the folder is the certificate's affair
         with pytest.raises(DataError, match="not a file of a release"):
             DvcPublisher(project.root).publish(folder)
+
+
+def test_a_second_attempt_writes_the_same_folder(project):
+    ctx = project.context()
+    planned = reserve_release(ctx, "tiny_images")
+    for shard in range(partition(ctx, planned)):
+        generate(ctx, planned, shard)
+    building = ctx.workspace.release(planned.id).with_name(f".{planned.id}.new")
+    (building / "images").mkdir(parents=True)
+    (building / "images" / "left-over.png").write_bytes(b"x")
+    folder = certify(ctx, planned)
+    assert failures(folder, ctx.ledger) == {}
+    assert certify(project.context(), planned) == folder
+
+
+@pytest.mark.slow
+def test_published_exported_and_restored_byte_for_byte(project):
+    ctx = project.context()
+    ctx.noise = lambda: SeededNoise(4)
+    planned, folder = release(ctx)
+    folder = validate(ctx, planned)
+    before = {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert len(before) == 6 + 6 + 2
+    answer = publish(ctx, planned)
+    assert answer["rows"] == 6
+    synthetic = ctx.workspace.synthetic("tiny_images")
+    assert {p.relative_to(synthetic).as_posix() for p in synthetic.rglob("*") if p.is_file()} == {
+        name.as_posix()
+        for name in before
+        if name.name not in ("validation.json", "report.html", "report.json", "quality.json")
+    }
+    # dvc.yaml has the reports in another folder.
+    assert set(failures(synthetic, ctx.ledger)) == {"validation reports"}
+    shutil.rmtree(folder)
+    shutil.rmtree(project.root / ".dvc" / "cache")
+    assert restore(ctx, planned.id) == folder
+    after = {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert after == before
+    assert failures(folder, ctx.ledger) == {}
+
+
+def test_the_owner_is_told_when_an_image_changed_under_its_version(project):
+    ctx = project.context()
+    planned, _ = release(ctx)
+    assert not source_changed(ctx, planned)
+    (project.root / "private" / "1" / "scan1.png").write_bytes(encode(private_image(77)) + b" ")
+    assert source_changed(project.context(), planned)

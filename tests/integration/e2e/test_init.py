@@ -408,3 +408,31 @@ def test_a_table_of_columns_alone(init, tmp_path):
     code, _, err, _ = init("wrong", *given, "--text", "none")
     assert (code, (tmp_path / "wrong").exists()) == (2, False)
     assert "--columns is missing" in err
+
+
+def test_conversations_name_their_roles(init, tmp_path):
+    file = tmp_path / "chats.csv"
+    file.write_text("who,turns,channel\n1,[],fax\n")
+    given = ("--data", str(file), "--unit", "who", "--label", "none")
+    roles = ("--roles", "user,assistant")
+    code, _, err, _ = init(
+        "told", *given, "--text", "turns", *roles, "--columns", "channel=web,phone"
+    )
+    assert code == 0, err
+    dataset = load_config(tmp_path / "told/params.yaml").dataset
+    assert (dataset.roles, list(dataset.columns)) == (("user", "assistant"), ["channel"])
+    for wrong, message in (
+        (("--text", "turns", "--roles", "user"), "two or more"),
+        (("--text", "none", *roles, "--columns", "channel=web"), "roles are of a conversation"),
+        (("--text", "turns", *roles, "--columns", "turns=a,b"), "which is dataset.text already"),
+    ):
+        code, _, err, _ = init("wrong", *given, *wrong)
+        assert (code, (tmp_path / "wrong").exists()) == (2, False)
+        assert message in err
+
+
+def test_rows_may_be_units(init, tickets, tmp_path):
+    assert init("--data", str(tickets), "--rows-are-units")[0] == 0
+    config = load_config(tmp_path / "params.yaml")
+    assert (config.dataset.unit, config.account.adjacency) == (None, "replace_null")
+    assert config.account.unit == "record"

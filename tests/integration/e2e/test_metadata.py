@@ -17,7 +17,7 @@ from privsyn.data.artifacts import ArtifactRef, sha256_file
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.release import certificate
 from privsyn.release.facts import WANTED, ReleaseFacts, one_line
-from privsyn.release.metadata import checklist, deployment
+from privsyn.release.metadata import checklist, croissant, deployment
 from privsyn.release.plan import release_id
 from privsyn.release.settings import Stated
 from privsyn.stages.plan import plan
@@ -233,3 +233,18 @@ def test_what_is_said_of_a_deployment_is_no_part_of_a_release_s_name(tmp_path):
     assert other.model_dump(exclude={"release_id", "partition_key"}) == one.model_dump(
         exclude={"release_id", "partition_key"}
     )
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_description_names_files_by_digest_and_says_what_is_not_known(name):
+    facts = of(name, {})
+    described = croissant(facts)
+    files = {file["@id"]: file["sha256"] for file in described["distribution"]}
+    assert files == {
+        file: sha256_file(GOLDEN / name / file) for file in ("synthetic.jsonl", "certificate.json")
+    }
+    assert described["conformsTo"][0] == "http://mlcommons.org/croissant/1.1"
+    assert facts.numbers in described["rai:personalSensitiveInformation"][0]
+    assert described["license"] == "Not stated."
+    for field in ("dataCollection", "dataLimitations", "dataUseCases", "dataBiases"):
+        assert described[f"rai:{field}"]

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from privsyn import layout
+from privsyn.api.project import Project as ApiProject
 from privsyn.data.artifacts import sha256_file
 from privsyn.errors import (
     AccountMismatch,
@@ -275,3 +276,21 @@ def test_a_fresh_ledger_beside_stored_releases_is_refused(homes):
     fresh = second.context(f"services.ledger=sqlite:///{homes.base / 'fresh.db'}")
     with pytest.raises(AccountMismatch, match="does not know release"):
         plan(fresh, "invisible_ink", open_account=True)
+
+
+def test_files_of_no_release_stay_where_they_are(homes):
+    folder = homes.made.root / "releases" / homes.planned.id
+    (folder / "notes.txt").write_text("of the owner")
+    (folder / ".half.tmp").write_text("half a file")
+    store = ReleaseStore(f"file://{homes.store}")
+    store.put(folder, "releases", passed=False)
+    assert store.manifest(homes.planned.id).files.keys() == {  # type: ignore[union-attr]
+        layout.ARTIFACT,
+        layout.CERTIFICATE,
+    }
+
+
+def test_python_lists_and_opens_what_another_machine_made(homes):
+    validate(homes.home("second").context(), homes.planned)
+    project = ApiProject(homes.home("fourth").root)
+    assert [release.name for release in project.releases()] == [homes.planned.id]

@@ -434,3 +434,9 @@ def test_an_encrypted_key_wants_its_passphrase(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="is encrypted"):
         load(file)
     assert Path(file).stat().st_mode & 0o777 == 0o600
+
+
+def test_settings_cannot_name_the_key_as_a_public_file(made, tmp_path):
+    key = str(made[3].with_name("signing.pem"))
+    with pytest.raises(ConfigError, match="the signing key"):
+        made[0].context().files.check("methods.keyphrase_seeding.vocabulary", key)

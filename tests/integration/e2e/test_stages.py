@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
@@ -33,6 +34,7 @@ from privsyn.errors import (
 )
 from privsyn.ledger.leases import Leases
 from privsyn.methods.base import Backends
+from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.models.references import BUILTIN
 from privsyn.release import certificate
 from privsyn.release.plan import Plan, release_id
@@ -50,6 +52,7 @@ from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import run
 from privsyn.stages.validate import copy_reports, validate
+from privsyn.students.parent import open_parent
 from privsyn.tracking import MlflowTracker
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import (
@@ -728,3 +731,42 @@ def test_a_certificate_that_was_written_by_hand_is_one_line(make_project, fake):
             verification.raise_on_failure(folder, verification.verify(folder, None))
         assert len(str(caught.value).splitlines()) == 1, what
         assert set(ctx.workspace.known_releases("letters")) <= {folder.name}
+
+
+def test_a_count_of_private_records_on_the_certificate_is_always_seen(
+    make_project, fake, monkeypatch
+):
+    """The check above must not depend on the account's random key."""
+    run = InvisibleInk.run
+
+    def counting(self, cfg, mechanism, buckets, draw):
+        samples = run(self, cfg, mechanism, buckets, draw)
+        for sample, bucket in zip(samples, buckets, strict=True):
+            counts = {"references": len(bucket.contents.reveal())}
+            yield dataclasses.replace(sample, counts=counts)
+
+    monkeypatch.setattr(InvisibleInk, "run", counting)
+    found = published_by_neighbors(
+        make_project(), "invisible_ink", Constant, lambda ctx: release(ctx, fake)
+    )
+    differing = {name for name, published in found.items() if published != found["base"]}
+    seen = {"removed", "unit removed", "added", "label unknown", "nulled"}
+    assert seen <= differing <= seen | {"label moved"}
+
+
+def test_an_audit_that_blocks_holds_back_what_cannot_be_measured(lost):
+    project, model = lost
+    ctx = project.context("evaluate.audit=block")
+    with pytest.raises(ValidationFailed, match="was not audited here"):
+        run(ctx, "invisible_ink", on_step=goes(model))
+    assert not list((project.root / "releases").glob("*.dvc"))
+
+
+def test_an_edited_release_is_no_parent(make_project, fake):
+    ctx = make_project().context()
+    planned, folder = release(ctx, fake)
+    open_parent(ctx, planned.id)
+    with (folder / "synthetic.jsonl").open("a") as stream:
+        stream.write('{"id": "x", "label": "Billing", "text": "Jane Roe is ill"}\n')
+    with pytest.raises(VerificationError):
+        open_parent(ctx, planned.id)

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from privsyn.data.artifacts import sha256_file
 from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import VerificationError
 from privsyn.ledger.chain import VALIDATED
@@ -323,3 +324,66 @@ def test_what_a_release_says_of_its_secret_buckets_is_checked(counted, tmp_path,
     edit(sealed)
     reseal(folder, sealed)
     assert check <= set(failures(folder, None))
+
+
+def test_a_link_among_the_named_files_is_no_file_of_a_release(tmp_path):
+    """It holds the same bytes, and may hold others tomorrow."""
+    folder = tmp_path / "exhibits"
+    folder.mkdir()
+    (folder / "a.png").write_bytes(b"a")
+    named = [("exhibits/a.png", sha256_file(folder / "a.png"))]
+    assert verification._files("exhibits", folder, named).passed
+    (folder / "a.png").rename(tmp_path / "elsewhere.png")
+    (folder / "a.png").symlink_to(tmp_path / "elsewhere.png")
+    assert not verification._files("exhibits", folder, named).passed
+
+
+def test_a_page_of_another_release_or_time_is_seen(made, copy):
+    project, _, folder = made
+    (copy / "report.html").write_bytes((folder / "report.html").read_bytes() + b"<!-- -->")
+    assert list(failures(copy, project.context().ledger)) == ["report", "validation reports"]
+    with pytest.raises(VerificationError, match=r"changed since validation: report\.html"):
+        verification.raise_on_failure(copy, verification.verify(copy, project.context().ledger))
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_one_report_that_the_ledger_noted_is_missed(made, copy, name):
+    without_reports(copy, [name])
+    assert "validation reports" in failures(copy, made[0].context().ledger)
+
+
+def test_the_command_refuses_a_changed_page_without_a_ledger(copy, cli):
+    (copy / "report.html").write_bytes((copy / "report.html").read_bytes().replace(b"10", b"1", 1))
+    code, shown = cli("verify", str(copy), "--params", "none.yaml")
+    assert code == 4
+    assert "report.html" in shown
+
+
+def test_the_last_digit_of_a_derived_number_is_the_processor_s(made, copy):
+    """A release verifies on another machine than the one that planned it."""
+    file = copy / "certificate.json"
+    sealed = json.loads(file.read_text())
+    derived = sealed["plan"]["derived"]
+    derived |= {name: math.nextafter(value, math.inf) for name, value in derived.items()}
+    sealed.pop("seal")
+    sealed["seal"] = certificate.seal_of(sealed)
+    file.write_bytes(certificate.canonical(sealed))
+    assert "event" not in failures(copy, None)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("how", ["a word", "a space", "gone", "empty", "link"])
+def test_without_a_ledger_a_changed_report_is_seen(copy, name, how):
+    file = copy / name
+    kept = file.read_bytes()
+    file.unlink()
+    if how == "a word":
+        file.write_bytes(kept.replace(b"e", b"E", 1))
+    elif how == "a space":
+        file.write_bytes(kept + b" ")
+    elif how == "empty":
+        file.write_bytes(b"")
+    elif how == "link":
+        (copy.parent / name).write_bytes(kept)
+        file.symlink_to(copy.parent / name)
+    assert "report" in failures(copy, None)

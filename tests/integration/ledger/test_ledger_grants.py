@@ -17,6 +17,7 @@ from privsyn.errors import (
     ApprovalNeeded,
     BudgetExceeded,
     ConfigError,
+    DataError,
     LedgerUnavailable,
     VerificationError,
 )
@@ -384,3 +385,28 @@ def test_a_role_that_may_not_migrate_says_so(roles):
 def test_what_is_no_name_is_refused(name):
     with pytest.raises(ConfigError, match="not a name"):
         grants(name)
+
+
+def test_a_file_that_changed_is_refused_as_ever(ledger):
+    filled(ledger)
+    with pytest.raises(DataError):
+        ledger.releases.reserve(
+            "clinic",
+            "r5",
+            Pure(1.0),
+            method="toy",
+            guarantee=Guarantee(1.0, 1e-6),
+            source=DatasetSource("v1", "another content"),
+        )
+
+
+def test_the_page_names_what_the_app_may_do_with_every_table():
+    rows = [line.split("|")[1:3] for line in PAGE.splitlines() if line.startswith("| `ledger_")]
+    words = {"SELECT": "read", "INSERT": "add", "UPDATE": "change", "DELETE": "delete"}
+    told = {name.strip(" `"): may.strip() for names, may in rows for name in names.split(",")}
+    assert told.pop("ledger_head") == "read, move on"
+    assert told == {
+        table.name: ", ".join(words[word] for word in re.findall("[A-Z]+", privileges))
+        for table, privileges in PRIVILEGES.items()
+        if table is not schema.head
+    }

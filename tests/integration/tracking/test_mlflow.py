@@ -7,10 +7,12 @@ import resource
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from privsyn.errors import ConfigError, TrackingUnavailable
+from privsyn.files import file_lock
 from privsyn.tracking import MlflowTracker
 from tests.integration.vault.s3_server import free_port
 from tests.preloaded import python
@@ -210,3 +212,38 @@ def test_a_store_that_breaks_in_mid_release_does_not_end_it(store, tmp_path, cap
     with pytest.raises(ValueError, match="the block's own"), tracker.stage_run("ink-1", "certify"):
         raise ValueError("the block's own")
     assert [record.message[:22] for record in caplog.records] == ["lineage is not written"]
+
+
+def test_awkward_names_and_long_values_are_written(tracker: MlflowTracker) -> None:
+    run_id = tracker.release_run("ink-1")
+    tracker.log_params(
+        run_id, {"methods[ink]:prompt": "x" * 7000} | {f"p{i}": i for i in range(150)}
+    )
+    tracker.set_tags(run_id, {"privsyn.event": "y" * 9000, "dag": None})
+    tracker.log_metrics(run_id, {"accuracy (macro)": 0.5, "perplexity": float("nan")})
+    data = get(tracker, run_id).data
+    assert len(data.params) == 151
+    assert data.params["methods_ink__prompt"].endswith("...")
+    assert data.tags["privsyn.event"].endswith("...")
+    assert data.metrics["accuracy _macro_"] == 0.5
+
+
+def test_what_cannot_be_used_is_named_in_one_line(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from privsyn import tracking as module
+
+    (tmp_path / "mlflow.db").write_text("not a database, but long enough to be read as one" * 40)
+    with pytest.raises(TrackingUnavailable, match="not a database"):
+        open_tracker(tmp_path, "x").check()
+    with pytest.raises(TrackingUnavailable, match="can be written"):
+        open_tracker(Path("/proc/privsyn"), "x").check()
+    tracker = open_tracker(store, "gone")
+    tracker.check()
+    tracker._client.delete_experiment(tracker._experiment_id)
+    with pytest.raises(ConfigError, match="'gone' was deleted"):
+        open_tracker(store, "gone").check()
+    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.05)
+    lock = store / "mlflow.db.lock"
+    with file_lock(lock, timeout=5), pytest.raises(TrackingUnavailable, match=str(lock)):
+        open_tracker(store, "first").check()

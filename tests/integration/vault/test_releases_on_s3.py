@@ -257,3 +257,13 @@ def test_an_api_server_shows_what_a_dag_of_another_machine_made(stored, tmp_path
     assert shown is not None
     assert shown.is_file()
     assert page("mine") is None
+
+
+def test_a_stage_takes_a_release_by_name(stored):
+    validate(stored.project.context(), stored.planned)
+    reserve(stored.project.context(), stored.planned)
+    shutil.rmtree(stored.project.root / "plans", ignore_errors=True)
+    done = stored.project.cli("stage", "validate", "--plan", stored.name)
+    assert "valid:" in done.stdout
+    refused = stored.project.cli("stage", "validate", "--plan", OTHER, check=False)
+    assert "does not exist" in refused.stderr

@@ -127,3 +127,14 @@ def test_pairs_that_rows_cannot_follow_are_refused(pairs, why):
 
 def _rng():
     return np.random.default_rng(3)
+
+
+def test_noise_alone_spreads_rows_over_cells():
+    """A label without records: nothing fails, nothing is drawn that is not declared."""
+    drawn = marginals(epsilon=0.1)
+    noisy = np.rint(_rng().normal(scale=drawn.noise.sigma, size=drawn.ends[-1])).astype(np.int64)
+    rows = rows_of(drawn, noisy, {"a": 1000, "b": 3})
+    shares = shares_of(rows["a"], 0)
+    assert shares.max() < 0.7
+    assert np.count_nonzero(shares) >= 4
+    assert not np.array_equal(rows["a"], sorted(rows["a"])), "in random order"

@@ -309,3 +309,46 @@ def test_partition_and_hold_out_share_the_images_of_a_folder(tmp_path):
     held = [int(decode(record.reveal().content).max()) for record in read_holdout(cfg, key)]
     assert sorted(trained + held) == list(values)
     assert 5 < len(held) < 35
+
+
+def test_a_column_of_bytes(tmp_path):
+    path = table(tmp_path / "a.parquet", [encode(image(3)), b"junk", None, encode(image(4))])
+    assert records(config(path)) == {"0": ("0", 3), "3": ("1", 4)}
+
+
+@pytest.mark.parametrize("length", [0, 10, 400, -30])
+def test_a_damaged_file_is_refused(tmp_path, length):
+    path = npz(tmp_path / "a.npz", image=np.zeros((2, 8, 8), np.uint8), label=np.zeros(2))
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(DataError, match="damaged"):
+        check_source(config(path))
+
+
+def test_a_folder_without_labels(folder):
+    put(folder / "top.png", 5)
+    found = records(config(folder, label=None, labels=()))
+    assert found["top.png"] == (None, 5)
+    assert len(found) == 5
+
+
+def test_columns_first_arrays_keep_their_rows(tmp_path):
+    pixels = np.random.default_rng(3).integers(0, 256, (5, 8, 8), np.uint8)
+    labels = np.zeros(5, int)
+    one = npz(tmp_path / "a.npz", image=pixels, label=labels)
+    two = npz(tmp_path / "b.npz", image=np.asfortranarray(pixels), label=labels)
+    assert [r.reveal() for r in read_records(config(one))] == [
+        r.reveal() for r in read_records(config(two))
+    ]
+
+
+def test_files_of_text_hold_no_images(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"image": "x", "label": "0"}\n')
+    with pytest.raises(DataError, match=r"images are \.parquet, \.npz and"):
+        check_source(config(path))
+
+
+def test_opacity_of_an_array_is_over_white(tmp_path):
+    clear = np.zeros((1, 8, 8, 4), np.uint8)
+    path = npz(tmp_path / "a.npz", image=clear, label=np.array([0]))
+    assert records(config(path)) == {"0": ("0", 255)}

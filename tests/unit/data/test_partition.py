@@ -481,3 +481,35 @@ def test_arguments_that_make_no_partition(tmp_path):
     with pytest.raises(ValueError, match="shard"):
         load_shard(tmp_path / "out", 3, CELLS, 3)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_unit_with_very_many_records_is_bounded_on_the_way(tmp_path, monkeypatch):
+    cfg = write(tmp_path / "a.jsonl", n_users=2, n_records=500)
+    partition(cfg, KEY, CELLS, tmp_path / "1", 1, seed="s")
+    monkeypatch.setattr("privsyn.data.partition._SORTED_TOGETHER", 1000)
+    partition(cfg, KEY, CELLS, tmp_path / "2", 1, seed="s")
+    assert buckets(tmp_path / "1", 1) == buckets(tmp_path / "2", 1)
+
+
+def test_labels_without_a_cell_are_left_out(tmp_path):
+    cfg = write(tmp_path / "a.jsonl")
+    cells = [Cell(4, "a", 0)]
+    partition(cfg, KEY, cells, tmp_path / "out", 1, seed="s")
+    (bucket,) = load_shard(tmp_path / "out", 0, cells, 1)
+    assert 0 < len(bucket.contents.reveal()) <= 40 * 3
+
+
+def test_more_shards_than_cells_and_empty_buckets(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"user": 1, "label": "a", "text": "x"}\n')
+    partition(config(path), KEY, CELLS, tmp_path / "out", 20, seed="s")
+    found = buckets(tmp_path / "out", 20)
+    assert sorted(map(len, found.values())) == [0] * 9 + [1]
+    assert load_shard(tmp_path / "out", 15, CELLS, 20) == []
+
+
+def test_repeated_records_of_a_unit_count_like_any_other(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"user": 1, "label": "a", "text": "x"}\n' * 5)
+    partition(config(path), KEY, CELLS, tmp_path / "out", 1, seed="s")
+    assert list(chain(*buckets(tmp_path / "out", 1).values())) == ["x"] * 3

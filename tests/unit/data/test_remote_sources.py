@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 from pathlib import Path
 
 import pyarrow as pa
@@ -193,6 +194,18 @@ BROKEN: dict[str, bytes] = {
 """Ending of a part -> content that is refused."""
 PACKED = gzip.compress(as_lines(ROWS))
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+KINDS = {
+    ("a.jsonl", PACKED): "packed by gzip, whatever.*Rename it",
+    ("a", PACKED): "packed by gzip",
+    ("a.csv", lzma.compress(b"user,text")): "packed by xz",
+    ("a.csv", b"PAR1\x15\x04..."): "Parquet, whatever its name",
+    ("a.csv", b"PK\3\4..."): "a zip archive or a workbook",
+    ("a.csv.gz", POINTER): "Git LFS.*git lfs pull",
+    ("a.jsonl", b"/annex/objects/MD5-s1--2\n"): "git annex get",
+    ("a.jsonl", '{"text": "a"}'.encode("utf-16")): "in UTF-16",
+    ("a.jsonl.dvc", b"outs:\n- md5: 0\n"): "dvc pull",
+    ("a.json", b'{\n  "user": "1"\n}\n'): "jq -c",
+}
 
 
 @pytest.mark.parametrize("content", ["broken", "id", "pointer", "packed", "empty", "unreadable"])
@@ -301,3 +314,28 @@ def test_no_public_setting_may_name_what_is_private(tmp_path, private, public, r
             door.check("models.language", public)
     else:
         door.check("models.language", public)
+
+
+def test_a_file_or_a_folder_that_dvc_holds_is_told(tmp_path):
+    (tmp_path / "a.jsonl.dvc").write_text("outs:\n")
+    (tmp_path / "raw.dvc").write_text("outs:\n")
+    for name, pointer in {
+        "a.jsonl": "a.jsonl.dvc",
+        "raw/b.csv": "raw.dvc",
+        "raw": "raw.dvc",
+    }.items():
+        with pytest.raises(DataError, match=f"dvc pull .*{pointer}"):
+            check_source(config(tmp_path / name))
+    with pytest.raises(DataError, match="does not exist"):
+        check_source(config(tmp_path / "c.jsonl"))
+
+
+@pytest.mark.parametrize(("name", "content"), KINDS)
+def test_what_lies_in_place_of_a_file_is_told(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    for look in (
+        lambda: check_source(config(tmp_path / name)),
+        lambda: read_header(tmp_path / name),
+    ):
+        with pytest.raises(DataError, match=KINDS[name, content]):
+            look()

@@ -8,6 +8,7 @@ import pytest
 
 from privsyn.data.readers import streams
 from privsyn.data.readers.streams import fingerprint
+from privsyn.errors import DataError
 
 KEY = bytes(range(32))
 
@@ -58,3 +59,15 @@ def test_parts_are_read_by_name_in_whatever_order_the_disk_gives_them(tmp_path, 
         )
         found = [str(part) for part in streams.parts(tmp_path)]
         assert found == [f"{tmp_path}/{name}" for name in sorted(names)]
+
+
+def test_what_cannot_be_read_is_told_without_content(file, tmp_path):
+    with pytest.raises(DataError, match="does not exist"):
+        fingerprint(tmp_path / "nowhere", KEY)
+    cut = tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(gzip.compress(file.read_bytes())[:-9])
+    with pytest.raises(DataError, match="damaged") as refused:
+        fingerprint(cut, KEY)
+    assert "Ann" not in str(refused.value)
+    with pytest.raises(ValueError, match="16 to 64"):
+        fingerprint(file, b"short")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from privsyn.dp import conversions
 from privsyn.dp.accountant import epsilon_at, format_epsilon, guarantee, loss_at, rho
 from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.calibration import calibrate, calibrate_rho
@@ -357,3 +358,66 @@ def test_two_passes_over_one_allocation_cost_less_than_two_allocations():
     allocations = Composed((RandomAllocation(one_pass, 20),) * 2)
     assert epsilon_at(RandomAllocation(one_pass, 20), 1e-6) < epsilon_at(passes, 1e-6)
     assert epsilon_at(passes, 1e-6) < epsilon_at(allocations, 1e-6)
+
+
+@pytest.mark.parametrize("loss", [0.5, 3.0, 5.0, 20.0])
+def test_a_pure_step_beside_sampled_noise_costs_about_its_loss(loss):
+    """A large one once left the window in which delta is known, and the cost was by Renyi alone."""
+    noise = SampledGaussian(0.1, 1.0, 30)
+    both, alone = epsilon_at(Composed((noise, Pure(loss))), 1e-6), epsilon_at(noise, 1e-6)
+    assert alone + 0.7 * loss < both < alone + loss + 1e-5
+
+
+def test_calibrated_noise_of_a_training_run():
+    sigma = calibrate(
+        lambda sigma: SampledGaussian(0.01, sigma, 1000), Guarantee(2.0, 1e-5), 0.9, 1.1, False
+    )
+    assert guarantee(SampledGaussian(0.01, sigma, 1000), 1e-5).epsilon <= 2
+    assert guarantee(SampledGaussian(0.01, sigma * 0.999, 1000), 1e-5).epsilon > 2
+
+
+@given(lists, lists, deltas)
+@settings(deadline=None, max_examples=30)
+def test_composition_is_associative_and_grows(a, b, delta):
+    flat = epsilon_at(Composed((*a, *b)), delta)
+    nested = epsilon_at(Composed((Composed(tuple(a)), Composed(tuple(b)))), delta)
+    swapped = epsilon_at(Composed((*b, *a)), delta)
+    assert nested == pytest.approx(flat, rel=1e-9, abs=1e-12)
+    assert swapped == pytest.approx(flat, rel=1e-9, abs=1e-12)
+    assert flat >= epsilon_at(Composed(tuple(a)), delta) * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("draws", [2000, 5000, 20_000])
+def test_draws_beyond_any_grid_cost_little_more_than_gaussian_noise(draws):
+    epsilon = epsilon_at(BoundedRange(math.sqrt(8 * 1.7 / draws), draws), 1e-6)
+    limit = conversions.gaussian_epsilon(math.sqrt(2 * 1.7), 1e-6)
+    assert limit < epsilon < 1.006 * limit  # by zCDP 6% above it
+
+
+def test_filter_orders_of_common_caps():
+    for epsilon, order in ((1, 22.4), (3, 9.0), (8, 4.5)):
+        assert filter_order(epsilon, 1e-6) == pytest.approx(order, rel=0.02)
+
+
+def test_gaussian_curve_beats_its_renyi_curve():
+    assert guarantee(Gaussian(25, 17), 1e-5).epsilon < 0.645
+    assert guarantee(ZCDP(17 / (2 * 25**2)), 1e-5).epsilon == pytest.approx(0.645, abs=1e-3)
+
+
+def test_losses_at_several_orders():
+    assert [loss_at(ZCDP(0.5), order) for order in (2, 4, math.inf)] == [1, 2, math.inf]
+    assert loss_at(ZCDP(0), math.inf) == 0
+    for bad in (1, 0.5, math.nan):
+        with pytest.raises(ValueError, match="must be above 1"):
+            loss_at(ZCDP(0.5), bad)
+
+
+def test_many_small_pure_events_beat_the_sum():
+    many = Composed((Pure(0.01),) * 1000)
+    assert guarantee(many, 1e-6).epsilon < 2
+    assert guarantee(many, 0).epsilon == pytest.approx(10)
+
+
+def test_nothing_spent_is_epsilon_zero():
+    assert filter_epsilon(0, 1e-6, 9.0) == 0
+    assert filter_epsilon(1e-300, 1e-6, 9.0) > 0

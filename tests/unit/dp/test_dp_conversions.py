@@ -20,6 +20,7 @@ from privsyn.dp import conversions
 from privsyn.dp.accountant import guarantee, loss_at
 from privsyn.dp.conversions import FEW, gaussian_deltas
 from privsyn.dp.events import (
+    ZCDP,
     BoundedRange,
     Composed,
     Disjoint,
@@ -210,3 +211,34 @@ def test_gaussian_noise_and_random_places_are_priced_without_scipy(monkeypatch):
     # Many values are SciPy's.
     with pytest.raises(ImportError):
         gaussian_deltas(0.5, np.linspace(0, 1, FEW + 1))
+
+
+def test_dp_sgd_reference_run():
+    event = SampledGaussian(0.01, 1.0, 1000)
+    assert conversions.best_epsilon(partial(loss_at, event), 1e-5) == pytest.approx(2.101, abs=1e-3)
+    assert guarantee(event, 1e-5).epsilon == pytest.approx(1.828, abs=1e-3)
+    reference = [row for row in golden("opacus", "sampled_gaussian") if row["steps"] == 889]
+    upper = {row["delta"]: row["prv_upper"] for row in reference}
+    assert 2.13 <= upper[1e-7] <= 2.17
+    assert 1.89 <= upper[1e-6] <= 1.92
+    pld = golden("dp_accounting", "sampled_gaussian")[0]
+    assert pld["pld_high"] == pytest.approx(1.828, abs=1e-3)
+
+
+def test_gaussian_agrees_with_the_privacy_loss_distribution():
+    for row in golden("dp_accounting", "gaussian"):
+        ours = guarantee(Gaussian(row["noise_multiplier"], row["count"]), row["delta"]).epsilon
+        assert row["pld_low"] <= ours <= row["pld_high"] * (1 + 1e-6), row
+        assert ours < row["rdp"]
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 3.0, 8.0, 50.0, 500.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-3])
+def test_search_over_orders_is_within_one_percent_of_the_optimum(epsilon, delta):
+    low, high = 1e-12, 1e4
+    for _ in range(200):
+        rho = math.sqrt(low * high)
+        low, high = (rho, high) if conversions.zcdp_epsilon(rho, delta) < epsilon else (low, rho)
+    best = conversions.zcdp_epsilon(rho, delta)
+    found = conversions.best_epsilon(partial(loss_at, ZCDP(rho)), delta)
+    assert best * (1 - 1e-12) <= found <= 1.01 * best

@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
-from scipy.stats import chi2, kstest
+from scipy.stats import chi2, ks_2samp, kstest
 
 from privsyn.dp import events, table_gaussian
 from privsyn.dp.accountant import guarantee, loss_at
@@ -455,3 +455,20 @@ def test_long_vectors_take_the_table_where_it_holds(rate, noise, numbers, asked)
     source = NoNoise()
     SampledGaussian(rate, noise, 3, "auto").draw(np.zeros(numbers, np.int64), source)
     assert [one.draw for one in source.drawn] == [asked]
+
+
+def test_draws_are_like_opendps():
+    """Two samples, both of the operating system's entropy.
+
+    Each line fails with probability 1e-9, by the limits of the Kolmogorov-Smirnov statistic and of
+    chi-square on 2,000 expected counts a cell at least.
+    """
+    zeros = np.zeros(1_000_000, np.int64)
+    ours = OpenDPNoise().fine_gaussian(zeros, ODD)
+    theirs = OpenDPNoise().gaussian(zeros[:100_000], ODD)
+    assert ks_2samp(ours, theirs).pvalue > 1e-9
+    cuts = np.ceil(ndtri(np.arange(1, 50) / 50) * ODD)
+    shares = [np.bincount(np.searchsorted(cuts, x, "right"), minlength=50) for x in (ours, theirs)]
+    pooled = sum(shares) / (len(ours) + len(theirs))
+    statistic = sum(((n - n.sum() * pooled) ** 2 / (n.sum() * pooled)).sum() for n in shares)
+    assert chi2.sf(statistic, 49) > 1e-9

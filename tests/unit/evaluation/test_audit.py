@@ -223,3 +223,21 @@ def test_the_report_says_what_it_means(found, grade, says):
     told = section(found.to_json(), 1.0)
     assert told.grade == grade
     assert says in told.advice
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    ["一三", "あん", "กฮ", "ກຮ", "កហ", "ကဟ", "ཀཧ"],
+    ids=["zh", "ja", "th", "lo", "km", "my", "bo"],
+)
+def test_copies_are_found_where_words_have_no_spaces(first, last):
+    rng = np.random.default_rng(1)
+    letters = [chr(point) for point in range(ord(first), ord(last) + 1)]
+    crowd = people(rng)
+    for person in crowd:
+        person.contents[:] = ["".join(rng.choice(letters, 40))]
+    found = audit(copied(crowd)[:150], crowd, CLAIM, TEXTS)
+    assert {test.name: test.inside for test in found.tests} == {
+        "rare_ngrams": 150, "identifiers": 0, "near_duplicates": 150,
+    }  # fmt: skip
+    assert found.exceeds

@@ -19,6 +19,8 @@ from privsyn.evaluation.judge import (
 )
 from privsyn.evaluation.metrics import Metric, compare_labels
 
+LABELS = ["Billing", "Symptoms"]
+
 
 def test_a_metric_is_plain_json():
     metric = Metric("downstream.recall.a", 0.5, "internal", "share found", "A")
@@ -68,3 +70,26 @@ def test_labels_are_compared_by_share():
     (apart,) = compare_labels(["a", "a", "b", None], ["a", "b", "b", "b", "c", "c"])
     assert apart.value == pytest.approx((4 / 6 - 1 / 6 + abs(1 / 3 - 1 / 2) + 1 / 3) / 2)
     assert compare_labels([None], ["a"]) == compare_labels(["a"], []) == []
+
+
+@pytest.mark.parametrize(
+    ("bill", "knee", "about"),
+    [
+        ("账单金额", "膝盖疼痛", "我想问一下昨天的"),
+        ("ค่ารักษา", "ปวดเข่า", "ฉันอยากถามเรื่อง"),
+        ("ဆေးဖိုး", "ဒူးနာ", "ကျွန်တော်မေးချင်တာက"),
+    ],
+    ids=["zh", "th", "my"],
+)
+def test_the_classifier_by_words_reads_scripts_without_spaces(bill, knee, about):
+    rng = np.random.default_rng(0)
+
+    def texts(count: int) -> list[str]:
+        fill = ["".join(rng.permutation(list(about))) for _ in range(count)]
+        return [f"{one}{(bill, knee)[i % 2]}{one[::-1]}" for i, one in enumerate(fill)]
+
+    labels = LABELS * 20
+    value = {m.name: m.value for m in downstream(texts(40), labels, texts(40), labels)}
+    assert value["downstream.accuracy"] > 0.8
+    lengths = {m.name: m.value for m in fidelity(texts(40))}
+    assert lengths["words_mean"] > 8

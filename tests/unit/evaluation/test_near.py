@@ -77,3 +77,9 @@ def test_the_users_own_examples_are_free_here_too_and_more_texts_are_no_rival(si
     found = scored(both, real, written(rng, one, 80), written(rng, one, 3) + written(rng, other, 3))
     assert {rival.name for rival in found.rivals(NEARNESS)} == {"public", "examples", "real"}
     assert found.best_free(NEARNESS).name == "examples"
+
+
+def test_vectors_of_zeros_are_near_nothing():
+    zeros = ["0 " * WIDTH] * 20
+    real = written(np.random.default_rng(0), np.eye(WIDTH)[0], 40)
+    assert measured(zeros, real)["nearness.cosine"] == 0

@@ -83,3 +83,12 @@ def test_the_prompt_and_the_commonest_token_are_as_asked_for():
 def test_a_folder_without_a_model_is_refused_whether_there_is_a_text_or_not(tmp_path, texts):
     with pytest.raises(ModelError):
         next_token_accuracy(tmp_path, texts, max_tokens=8, performance=ONE)
+
+
+def test_how_texts_share_passes_does_not_matter(monkeypatch):
+    together = next_token_accuracy(BUILTIN, TEXTS, max_tokens=16, performance=ONE)
+    monkeypatch.setitem(student.PASS_TOKENS, "cpu", 1)
+    apart = next_token_accuracy(BUILTIN, TEXTS, max_tokens=16, performance=ONE)
+    assert [metric.value for metric in apart] == pytest.approx(
+        [metric.value for metric in together], rel=1e-4
+    )

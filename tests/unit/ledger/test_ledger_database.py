@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sqlite3
 import stat
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -243,3 +244,33 @@ def test_a_clock_ahead_of_the_databases_writes_nothing(postgres_url, monkeypatch
             with pytest.raises(LedgerUnavailable):
                 ledger.releases.begin("r", "/s", "n")
         assert len(ledger.history()) == rows + fine
+
+
+def test_a_short_lock_is_waited_out(url):
+    import threading
+
+    ledger = Ledger(url)
+    ledger.accounts.open(PURE)
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with Ledger(url).database.write():
+            held.set()
+            go.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(30)
+    threading.Timer(0.2, go.set).start()
+    reserve(ledger, "r")
+    thread.join()
+
+
+def test_an_exclusive_lock_keeps_readers_out_no_longer_than_allowed(tmp_path):
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    Ledger(url).accounts.open(PURE)
+    holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(LedgerUnavailable, match="is locked"):
+        Ledger(url, timeout=0.2).accounts.balance("clinic")
+    holder.close()

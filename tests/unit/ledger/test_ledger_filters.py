@@ -547,3 +547,42 @@ def test_releases_of_an_epsilon_enter_the_room_that_is_named_by_it():
         assert room.need(event).used == (0, 0, 1)
     for event in (allocated(1.1), allocated(1.0, places=25), allocated(1.0, places=12), draws(1.0)):
         assert room.need(event).used == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "trainings", "responses", "with_rooms", "without"),
+    [
+        (("votes", "trained"), 33, 0, 67, 55),
+        (("votes", "pure"), 0, 7, 15, 11),
+        (("votes", "pure", "trained", "draws"), 5, 5, 21, 17),
+    ],
+)
+def test_rooms_hold_more_of_a_mix(kinds, trainings, responses, with_rooms, without):
+    """Cap 10, releases of epsilon 1. The best composition with hindsight holds 67, 15, 23."""
+    mix = [KINDS[kind](1.0) for kind in kinds]
+    cap = Cap.of(10.0, DELTA, ROOMS, rooms(trainings, responses))
+    assert number_that_fits(cap, *mix) >= with_rooms
+    assert number_that_fits(Cap.of(10.0, DELTA, SECRET), *mix) == without
+
+
+def test_secret_buckets_weigh_less_where_delta_is_set_aside_for_them():
+    event = allocated(1.0)
+    told, counted = (Cap.of(10.0, DELTA, split).charge(event) for split in (Split(), SECRET))
+    assert told.mu_squared == gaussian_mu_squared(event)  # as for somebody who knows them
+    assert 0.05 < counted.mu_squared < told.mu_squared / 4
+    assert told.loss == counted.loss
+    assert told.chance
+    assert Cap.of(10.0, DELTA, SECRET).charge(Composed((event, Pure(0.1)))).chance
+    assert not Cap.of(10.0, DELTA, SECRET).charge(votes(1.0)).chance
+
+
+def test_the_hint_names_what_is_admitted(lite):
+    lite.accounts.open(dataclasses.replace(DEFAULT, split=TOKENS))
+    finish(lite, "first", draws(6.0))
+    for kind in ("draws", "votes", "phrases", "trained"):
+        with pytest.raises(BudgetExceeded) as refused:
+            reserve(lite, f"all-{kind}", KINDS[kind](10.0))
+        named = float(str(refused.value).partition("privacy.epsilon to ")[2].split()[0])
+        seen = lite.accounts.preview(DEFAULT, KINDS[kind](named * 0.999))
+        assert named > 1
+        assert seen.fits, kind

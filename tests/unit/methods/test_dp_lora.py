@@ -562,3 +562,21 @@ def test_the_price_is_that_of_what_is_drawn(tmp_path):
     assert {rate for _, rate in noise.sampled} == {event.rate}
     assert {asked.scale / FINE for asked in noise.drawn} == {event.noise_multiplier}
     assert accountant.guarantee(event, 1e-6).epsilon == plan(cfg).derived["epsilon_pld"]
+
+
+def test_every_step_is_sampled_noised_and_divided_by_public_numbers(tmp_path):
+    noise = NoNoise()
+    train(tmp_path, config(noise_multiplier=0.7), noise=noise)
+    assert noise.sampled == [(7, 0.5)] * 7
+    assert [asked.scale for asked in noise.drawn] == [0.7 * FINE] * 7
+    size = noise.drawn[0].values.size
+    assert size == (12 + 2) * 12
+    assert all(asked.values.shape == (size,) for asked in noise.drawn)
+
+
+def test_a_dataset_without_labels(tmp_path):
+    cfg = config(candidates=4)
+    data = buckets({None: TEXTS["x"]}, labels=())
+    files = train(tmp_path, cfg, data)
+    samples = written(tmp_path, files, cfg, labels=())
+    assert [sample.cell.label for sample in samples] == [None] * 4

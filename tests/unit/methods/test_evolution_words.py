@@ -594,3 +594,9 @@ def test_an_example_without_spaces_is_known_when_it_is_copied():
     model = FakeTextModel(script=lambda prompt, before: answers[before])
     assert TextVariation(settings, model).random(1, None) == [answers[1]]
     assert len(model.prompts) == 2
+
+
+def test_where_labels_are_codes_examples_name_none_either():
+    model = FakeTextModel(script=lambda prompt, before: "I will pay the copay on Friday then.")
+    TextVariation(listed(name_labels=False), model).random(1, "Billing")
+    assert "Topic" not in model.prompts[0]

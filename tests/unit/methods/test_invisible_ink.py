@@ -14,6 +14,7 @@ from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.calibration import calibrate_rho
+from privsyn.errors import ConfigError
 from privsyn.methods.base import PricingFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk, expanded_support
 from privsyn.methods.invisible_ink.settings import InvisibleInkSettings
@@ -341,3 +342,32 @@ def test_secret_buckets_are_refused_where_they_have_no_proof():
                 PricingFacts(adjacency, PrivacyUnit(), ("x",), secret_places=True)
         else:
             assert PricingFacts(adjacency, PrivacyUnit(), ("x",), secret_places=True).secret_places
+
+
+def test_an_epsilon_below_the_grid_is_refused():
+    cfg = config(batch_size=1, max_tokens=100_000, temperature=1e-6)
+    with pytest.raises(ConfigError, match="below the grid"):
+        METHOD.calibrate(
+            cfg, Guarantee(1e-4, 1e-9), PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+        )
+
+
+@pytest.mark.parametrize(("expected", "together"), [(0, 8), (4, 8), (16, 4), (100, 1), (0.5, 8)])
+def test_where_buckets_are_crowded_by_public_estimate_fewer_texts_are_decoded_together(
+    tmp_path, expected, together
+):
+    """64 rows at a time, of 8 texts of a batch_size of 8 or of fewer that hold more."""
+
+    class Watched(FakeLogitModel):
+        def public_rows(self, template, labels, max_tokens):
+            seen.append(len(labels))
+            return super().public_rows(template, labels, max_tokens)
+
+    seen, cfg = [], config(batch_size=8)
+    performance = PerformanceConfig(rows_per_pass=8)
+    plain = run(tmp_path, cfg, buckets(cfg), NoNoise(), performance, name="plain")
+    found = run(
+        tmp_path, cfg, buckets(cfg), NoNoise(), performance, Watched(), expected_records=expected
+    )
+    assert found == plain
+    assert max(seen) == together

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -23,8 +24,10 @@ from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import ANYTHING, PricingFacts, Subject
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding import settings as settings_module
-from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
+from privsyn.methods.keyphrase_seeding.dp_kde import Structure
+from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding, SeedPrompts
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
+from privsyn.methods.keyphrase_seeding.vocabulary import _told_apart
 from privsyn.methods.shared.baseline import write_fresh
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
@@ -563,3 +566,35 @@ def test_a_begun_run_needs_the_vocabulary_file_no_more(tmp_path, terms):
     first = run(tmp_path, cfg)
     terms.unlink()
     assert run(tmp_path, cfg) == first
+
+
+def test_a_missing_label_takes_no_phrases_along(terms):
+    cfg = config(terms, prompt="Topic: {label}\nLabel: {label}; terms: {phrases}\nText:")
+    prompts = SeedPrompts(cfg)
+    assert prompts.fill("Billing", ["a", "b"]) == (
+        2 * ("Topic: Billing\nLabel: Billing; terms: a, b\nText:",)
+    )
+    assert prompts.fill(None, ["a", "b"])[0] == "Label: ; terms: a, b\nText:"
+
+
+def test_evidence_is_that_of_a_phrase_over_the_mean_of_the_other_labels():
+    scores = np.array([[9.0, 3, 0], [3, 3, 3], [0, 3, 9]], np.float32)
+    exact, rough = Structure(0, 1, 1.0, 10**9), Structure(0, 1, 1.0, 81)
+    assert _told_apart(scores, 0, 1, exact).all()
+    assert _told_apart(scores[:1], 9, 1, exact).all()  # nothing to be told from
+    only = [[True, False, False], [False] * 3, [False, False, True]]
+    # 7.5 above the mean of two others, whose variance is half of one's
+    for factor, found in ((7.4, only), (7.6, [[False] * 3] * 3)):
+        noise = _told_apart(scores, factor, 1 / math.sqrt(1.5), exact)
+        assert noise.tolist() == found
+    # features alone: 9 / sqrt(81) of two labels, 3 / sqrt(81) of one
+    for factor, found in ((7.4, only), (7.6, [[False] * 3] * 3)):
+        own = factor / math.sqrt(1 + (1 + 1 / 9) / 4)
+        assert _told_apart(scores, own, 0, rough).tolist() == found
+        padded = Structure(0, 2, 1.0, 81)  # scores are less by e^-1
+        assert _told_apart(scores, own / math.e, 0, padded).tolist() == found
+
+
+def test_features_come_in_pairs():
+    with pytest.raises(ValueError, match="a multiple of 2"):
+        KeyphraseSeedingConfig(features=7)

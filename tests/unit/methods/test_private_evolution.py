@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privsyn.data.images import annotate, decode, encode, note_of
+from privsyn.data.images import annotate, decode, encode, note_of, to_content
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import guarantee
@@ -756,3 +756,52 @@ def test_a_vote_keeps_the_best_candidate_of_each_row():
     assert private_evolution._best_of_each_row(weights, 3, rng).tolist() == [0, 4, 5]
     ties = {private_evolution._best_of_each_row(np.zeros(2), 1, rng)[0] for _ in range(50)}
     assert ties == {0, 1}
+
+
+def test_draws_as_many_histograms_as_are_charged(tmp_path):
+    quiet = NoNoise()
+    run(tmp_path, config(), noise=quiet)
+    assert len(quiet.drawn) == plan(config()).event.count == 3
+
+
+def test_kept_files_are_plain(tmp_path):
+    run(tmp_path, config())
+    for data in population(tmp_path).values():
+        np.load(io.BytesIO(data), allow_pickle=False)
+
+
+def test_what_is_on_file_counts_as_done(tmp_path):
+    class Dies(Plane):
+        def vary(self, samples, label, degree):
+            if degree < config().degree(2):
+                raise MemoryError
+            return super().vary(samples, label, degree)
+
+    with pytest.raises(MemoryError):
+        run(tmp_path, config(), api=Dies())
+    seen = followed(tmp_path, config())
+    released, rest = 12 * len(LABELS), len(LABELS)  # vectors of each label
+    made = released * config().expansion * (1 + config().lookahead)
+    assert_goes_on(seen, first=made + rest)
+
+
+def test_public_label_split_sets_the_rows(tmp_path):
+    samples, _ = run(tmp_path, config(label_split={"y": 3, "x": 7}))
+    assert [sample.cell.label for sample in samples] == ["x"] * 7 + ["y"] * 3
+
+
+def test_images_of_a_mixed_size_in_the_private_data_do_not_end_a_run(tmp_path):
+    class Any(Coordinates):
+        def embed(self, samples):
+            return np.array([[s.mean() / 255, s.std() / 255] for s in samples], np.float32)
+
+    cells = METHOD.cells(config(), ())
+    odd = [to_content(np.zeros(shape, np.uint8)) for shape in ((1, 2), (7, 3), (4, 4, 3))]
+    models = {"image": Plane(), "image_embedder": Any()}
+    samples, _ = run(tmp_path, config(), [Bucket(cells[0], Private(odd))], models=models)
+    assert len(samples) == 12
+
+
+def test_without_classes_nothing_is_written_of_them(tmp_path):
+    samples, _ = run(tmp_path, config(rounds=1))
+    assert not any(b"Class" in sample.content for sample in samples)

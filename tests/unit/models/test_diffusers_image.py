@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -263,3 +264,27 @@ def test_stable_diffusion_follows_the_contract(prompted):
 @pytest.fixture(scope="module")
 def builtin():
     return load_role(ModelsConfig(), "image", PerformanceConfig(device="cpu", threads=1))
+
+
+def test_a_label_has_its_own_class(labeled):
+    cat, dog = (load(labeled).random(3, label) for label in ("cat", "dog"))
+    assert not np.array_equal(cat, dog)
+    without = load(labeled)
+    assert len(without.vary(without.random(3, None), None, 0.5)) == 3
+
+
+def test_foreign_labels_are_planned_where_classes_are_any(labeled, colors, prompted):
+    def described(image: object, **settings: Any) -> Any:
+        return describe_role(ModelsConfig(image=str(image), **settings), "image")
+
+    ours, foreign = described(labeled), described(labeled, image_class="any")
+    assert foreign.labels == ()
+    assert (
+        foreign.revision
+        == f"{ours.revision}+class=any"
+        == load(labeled, image_class="any").revision
+    )
+    for image, hint in ((colors, "alike"), (prompted, "image_prompt")):
+        with pytest.raises(ModelError, match=r"models\.image_class=any: ") as refused:
+            described(image, image_class="any")
+        assert hint in (refused.value.hint or "")

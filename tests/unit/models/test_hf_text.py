@@ -319,3 +319,53 @@ def test_tokens_of_a_text_are_distinct_and_say_something(load, name):
     assert model.tokens("late 2024 \n  7") == model.tokens("late")
     assert set(model.tokens("my bill")) > set(model.tokens("bill"))
     assert model.tokens(" late ") == model.tokens("late")
+
+
+def test_a_mixture_of_experts_may_read_public_prompts(tmp_path):
+    """Row independence is asked for where private rows go; they never go through a TextModel."""
+    import torch
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    from tests.unit.models.tiny_models import save_tokenizer
+
+    torch.manual_seed(7)
+    MixtralForCausalLM(
+        MixtralConfig(
+            vocab_size=save_tokenizer(tmp_path),
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            num_local_experts=4,
+            max_position_embeddings=128,
+            eos_token_id=1,
+        )
+    ).save_pretrained(tmp_path)
+    cfg = ModelsConfig(language=str(tmp_path))
+    model = load_role(cfg, "text", CPU)
+    assert len(model.complete(PROMPTS, max_tokens=3, temperature=1.0)) == len(PROMPTS)
+    for refused in (lambda: load_language_model(cfg, CPU), lambda: describe_role(cfg, "language")):
+        with pytest.raises(ModelError, match="mixture of experts"):
+            refused()
+
+
+def test_a_model_without_a_cache(folders):
+    with pytest.raises(ModelError, match="keeps no key-value cache"):
+        load_role(ModelsConfig(language=folders("mamba")), "text", CPU)
+
+
+def test_sampling_follows_the_generator(load):
+    model = load("llama")
+
+    def draw(seed: int) -> list[str]:
+        out = seeded(model, seed).complete(PROMPTS, max_tokens=8, temperature=1.0)
+        return out
+
+    assert draw(1) == draw(1) != draw(2)
+    same = ["the visit"] * 8
+    assert len(set(model.complete(same, max_tokens=8, temperature=1.0))) > 1
+    assert model.complete(same, max_tokens=8, temperature=1.0) != model.complete(
+        same, max_tokens=8, temperature=1.0
+    )
+    assert len(set(model.complete(same, max_tokens=8, temperature=0))) == 1

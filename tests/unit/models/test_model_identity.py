@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.errors import ModelError
-from privsyn.models import loading, model_identity
+from privsyn.models import loading, model_identity, model_store
 from privsyn.models.language import prompts
 from privsyn.models.loading import check_prompt, describe_role, load_language_model, load_role
 from privsyn.models.model_identity import describe, describe_embedder, refuse_row_mixing
@@ -304,3 +304,45 @@ def test_an_adapter_beside_full_weights_is_refused_whatever_reads_them(folders, 
                 ask(cfg, role)
     (folder / "adapter_config.json").unlink()
     identity(folder)  # its weights alone are never read
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("nope", ""), ("smolm2", "Did you mean smollm2? "), ("Gemma3-270M", "Did you")],
+)
+def test_a_name_that_no_model_has(name, near):
+    message = refused(name, "no known model has this name")
+    assert f"{near}" in message
+    assert "Known are smollm2, gemma3-270m, tiny" in message
+    assert "commit hash" not in message
+
+
+def test_a_project_without_a_folder_keeps_digests_beside_the_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(model_store.STORE, str(tmp_path / "models"))
+    assert model_store.digests() is None
+    (tmp_path / "models").mkdir()
+    assert model_store.digests() == tmp_path / "models"
+    monkeypatch.setenv(model_store.STORE, "~nobody_of_this_name/models")
+    assert model_store.digests() is None
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft
+def test_an_adapter_alone_names_its_base(folders, tmp_path):
+    save_adapter(Path(folders("llama")), tmp_path)
+    said = refused(tmp_path, "is an adapter of .*llama, not a whole model")
+    assert "merge it" in said
+    (tmp_path / "adapter_config.json").write_text("[]")
+    refused(tmp_path, "is an adapter, not a whole model")
+
+
+def test_an_adapter_of_a_checkpoint_below_is_not_read(llama):
+    (llama / "checkpoint-7").mkdir()
+    (llama / "checkpoint-7" / "adapter_config.json").write_text("{}")
+    identity(llama)
+
+
+def test_dense_member_of_a_family_with_experts(llama):
+    edit(llama / "config.json", num_local_experts=0, router_aux_loss_coef=0.01)
+    identity(llama)

@@ -648,3 +648,19 @@ def test_further_fields_of_a_request(server, make):
     for field in ("model", "messages", "max_tokens", "temperature", "n"):
         with pytest.raises(ValueError, match=f"{field} is set by privsyn"):
             ServerConfig(url="http://h/v1", model="m", extra_body={field: 1})
+
+
+def test_content_in_parts(server, make):
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": THOUGHT}]}
+    server.script = lambda number, body: answered([thought, {"type": "text", "text": TEXT}])
+    assert ask(make()) == [TEXT]
+    server.script = lambda number, body: answered([thought], "length")
+    assert ask(make()) == [""]
+
+
+def test_nothing_to_ask(server, make):
+    assert make().complete([], max_tokens=3, temperature=1.0) == []
+    assert server.requests == []
+    for bad in ({"max_tokens": 0}, {"temperature": -1.0}):
+        with pytest.raises(ValueError, match="temperature="):
+            make().complete(["x"], **{"max_tokens": 5, "temperature": 1.0, **bad})

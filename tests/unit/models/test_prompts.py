@@ -287,3 +287,18 @@ def test_a_template_that_raises_is_quoted(encoder, template, prompt, says):
     assert len(str(caught.value).splitlines()) == 1
     assert "performance.device" not in str(caught.value)
     assert "privsyn reference" not in str(caught.value)
+
+
+def test_bos_comes_once(encoder):
+    tokenizer, prompts = encoder("chat")
+    bos = tokenizer.bos_token_id
+    for template in (CHAT, PLAIN, PromptTemplate("<s>{reference}", "<s>x")):
+        for ids in (prompts.public(template, "a"), prompts.private(template, "a")[0]):
+            assert ids[0] == bos
+            assert ids.count(bos) == 1
+
+
+def test_empty_prompt_is_refused(encoder):
+    _, prompts = encoder("tiny")  # its tokenizer adds no BOS
+    with pytest.raises(ModelError, match="empty before its first token"):
+        prompts.public(PromptTemplate("{reference}", ""), None)

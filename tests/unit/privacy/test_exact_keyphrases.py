@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -35,6 +36,43 @@ from privsyn.methods.keyphrase_seeding.settings import (
 from privsyn.methods.keyphrase_seeding.vocabulary import Vocabulary
 from tests.fakes import drawing
 from tests.noise import NoNoise
+
+PAIRS = [((2, 1, 0), (1, 0, 0)), ((1, 1, 1), (1, 0, 2)), ((3, 0, 1), (2, 0, 0))]
+
+
+def choice_of(*of):
+    return choosing(*of).choice
+
+
+def loss(one: Sequence[int], other: Sequence[int], scale: float, **options: bool) -> float:
+    p, q = chances(one, scale, 2, **options), chances(other, scale, 2, **options)
+    return max(
+        abs(math.log(p.get(key, 0.0) or 1e-300) - math.log(q.get(key, 0.0) or 1e-300))
+        for key in {*p, *q}
+    )
+
+
+def chances(counts: Sequence[int], scale: float, size: int, seen_only: bool = False) -> dict:
+    """Probability of every choice of ``size`` terms under exact discrete Laplace noise."""
+    reach = math.ceil(16 * scale)  # beyond it less than 2e-7 of the mass
+    steps = np.arange(-reach, reach + 1)
+    mass = np.exp(-np.abs(steps) / scale)
+    mass /= mass.sum()
+    noisy = [count + steps for count in counts]
+    weights = [mass] * len(counts)
+    if seen_only:
+        noisy = [n if count else np.array([0]) for n, count in zip(noisy, counts, strict=True)]
+        weights = [w if count else np.ones(1) for w, count in zip(weights, counts, strict=True)]
+    grids = np.stack([grid.ravel() for grid in np.meshgrid(*noisy, indexing="ij")])
+    chance = np.multiply.reduce([w.ravel() for w in np.meshgrid(*weights, indexing="ij")])
+    order = np.argsort(-grids, axis=0, kind="stable")[:size]
+    found: dict[tuple[int, ...], float] = {}
+    for choice in product(range(len(counts)), repeat=size):
+        hit = (order == np.array(choice)[:, None]).all(axis=0)
+        if hit.any():
+            found[choice] = float(chance[hit].sum())
+    return found
+
 
 METHOD = KeyphraseSeeding()
 RECORD = PrivacyUnit()
@@ -447,3 +485,12 @@ def test_event_of_a_release_is_this():
         case other:
             pytest.fail(str(other))
     assert STEPS == 2**24
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_choice_of_terms_is_pure(epsilon):
+    """Exact output distributions of the choice over pairs that differ by S = 2."""
+    choice = choice_of(config(), Adjacency.ADD_REMOVE, 1, epsilon)
+    assert choice.event.epsilon <= epsilon
+    for one, other in PAIRS:
+        assert loss(one, other, choice.scale) <= epsilon + 1e-4

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.data.records import Bucket, Cell, Private
-from privsyn.dp import histograms
+from privsyn.dp import histograms, mechanisms
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
+from privsyn.dp.events import DiscreteGaussian
 from privsyn.dp.histograms import LATTICE
 from privsyn.methods.base import PricingFacts, Sample
 from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
@@ -28,6 +29,28 @@ from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Grid, Voters, exact_sums
 from tests.fakes import drawing
 from tests.noise import Constant, NullJournal
+
+SIGMAS = (0.5, 0.7, 1.0, 2 * math.sqrt(2), 10 * math.sqrt(2))
+
+
+def delta_on_lattice(shift: float, sigma: float, rounds: int, epsilon: float) -> float:
+    """The same for a sigma of very many steps, where the sum is a discrete Gaussian itself.
+
+    By Poisson summation it is up to a relative e^(-pi^2 sigma^2); see the test below. Summed over
+    the outcomes whose loss exceeds epsilon, in pieces.
+    """
+    spread = math.sqrt(rounds) * sigma
+    first = math.ceil((2 * sigma**2 * epsilon - rounds * shift**2) / (2 * shift))
+    last = math.ceil(12 * spread)
+    total, piece = 0.0, 1 << 22
+    for start in range(max(first, -last), last + 1, piece):
+        x = np.arange(start, min(start + piece, last + 1), dtype=np.float64)
+        loss = (2 * x * shift + rounds * shift**2) / (2 * sigma**2)
+        mass = np.exp(-(x**2) / (2 * spread**2))
+        total += float((mass * -np.expm1(np.minimum(epsilon - loss, 0.0))).sum())
+    # Of this sigma the masses add up to sqrt(2 pi) sigma, by the same summation.
+    return total / (math.sqrt(2 * math.pi) * spread)
+
 
 METHOD = PrivateEvolution()
 DELTA = 1e-5
@@ -461,3 +484,27 @@ def test_a_run_with_real_parts_keeps_to_its_plan():
                     planned.derived["noise_multiplier"], PricingFacts(adjacency, RECORD)
                 ).event
             )
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+@pytest.mark.parametrize("rounds", [1, 2, 3, 5, 10, 20])
+def test_the_claim_holds_on_the_lattice(sigma, rounds, monkeypatch):
+    """On the method's own lattice where the sum is short enough, else on the coarsest allowed."""
+    spread = math.sqrt(rounds) * sigma * LATTICE
+    steps = LATTICE if spread < 5e6 else math.ceil(mechanisms.FINE_SIGMA / sigma)
+    monkeypatch.setattr(histograms, "LATTICE", steps)
+    mechanism = mechanism_of_votes._histogram(sigma, PricingFacts(Adjacency.ADD_REMOVE, RECORD))
+    assert isinstance(mechanism.event, DiscreteGaussian)
+    epsilon = claimed(sigma, rounds)
+    found = delta_on_lattice(mechanism.sensitivity, mechanism.sigma, rounds, epsilon)
+    assert 0.999 * DELTA <= found <= DELTA
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 5, 20])
+@pytest.mark.parametrize("sigma", [2.0, 3.0, 7.5])
+def test_a_sum_of_discrete_gaussians_is_one(sigma, rounds):
+    law = convolved(sigma, rounds)
+    reach = len(law) // 2
+    x = np.arange(-reach, reach + 1)
+    one = np.exp(-(x**2) / (2 * rounds * sigma**2))
+    np.testing.assert_allclose(law, one / (math.sqrt(2 * math.pi * rounds) * sigma), atol=1e-14)
