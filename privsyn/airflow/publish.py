@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Asset
 
 from privsyn.airflow.base import UNCHANGED, MlflowRunLink, ReleaseReportLink, StageOperator
+from privsyn.airflow.connections import connection_environment
 from privsyn.airflow.failures import StageFailed
 from privsyn.airflow.generate import ChildOperator
 from privsyn.airflow.versions import AirflowSkipException
+from privsyn.ledger.chain import ANNOUNCED
 from privsyn.methods.shared.distill import STUDENTS
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
+
+log = logging.getLogger(__name__)
 
 
 class ValidateOperator(StageOperator):
@@ -97,6 +102,8 @@ class PublishOperator(StageOperator):
         # Also inlets, so that the task may read which events its assets have had.
         super().__init__(outlets=outlets, inlets=outlets, **kwargs)
         self.student, self.stage = student, "publish_student" if student else "publish"
+        self.on_success_callback = [*vars(self)["on_success_callback"], note_announced]
+        self.announced = ""
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
@@ -111,18 +118,27 @@ class PublishOperator(StageOperator):
             answer |= {"epsilon": planned.epsilon, "delta": planned.delta}
         else:
             answer = publish(ctx, planned)
-        self.announce(context, answer)
+        notes = [row.body for row in ctx.ledger.history(planned.id) if row.change == ANNOUNCED]
+        past = {note["asset"] for note in notes if note["name"] == answer["release_id"]}
+        self.announce(context, answer, past)
         return answer, f"{answer['release_id']} is DVC revision {answer['dvc_revision']}"
 
-    def announce(self, context: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+    def announce(
+        self, context: Mapping[str, Any], answer: Mapping[str, Any], past: Collection[str]
+    ) -> None:
         """Put the release into the event of every asset of the task.
 
         The assets' own events decide, and not what is published here: the task is skipped if each
         has had one of this release, by any run.
+
+        Args:
+            context: Airflow's.
+            answer: The release's public facts.
+            past: Assets that the ledger knows to have had theirs: Airflow deletes old events.
         """
         name, ti = answer["release_id"], context["ti"]
-        events = (context["inlet_events"][asset] for asset in self.outlets)
-        known = (name in [(one.extra or {}).get("release_id") for one in past] for past in events)
+        events = (context["inlet_events"][one] for one in self.outlets if one.uri not in past)
+        known = (name in [(one.extra or {}).get("release_id") for one in had] for had in events)
         if self.outlets and all(known):
             ti.xcom_push(UNCHANGED, True)
             raise AirflowSkipException(f"{name} is already announced.")
@@ -130,6 +146,22 @@ class PublishOperator(StageOperator):
             # privacy: these keys alone; an event is kept by Airflow and sent on.
             facts = {key: answer[key] for key in EXTRA if key in answer}
             context["outlet_events"][asset].extra = facts
+        self.announced = name
+
+
+def note_announced(context: Mapping[str, Any]) -> None:
+    """Note in the ledger what a task has announced. Called when Airflow has the events.
+
+    crash safety: not before. A task that ends without its events announces again when it is tried.
+    """
+    task = context["task"]
+    try:
+        ctx, planned = task.open(context), task.read_plan()
+        with connection_environment(ctx.config):
+            for asset in task.outlets:
+                ctx.ledger.releases.note_announced(planned.id, task.announced, asset.uri)
+    except Exception as error:  # Airflow's own events still tell; of a foreign one the text may not
+        log.error("the ledger does not say what is announced: %s", type(error).__name__)
 
 
 class DistillOperator(ChildOperator):

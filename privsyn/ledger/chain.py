@@ -24,15 +24,16 @@ from privsyn.ledger.schema import moment, stamp
 OPENED = "OPENED"
 DERIVED = "DERIVED"
 VALIDATED = "VALIDATED"
+ANNOUNCED = "ANNOUNCED"
 TERMS = "TERMS"
-"""Changes that are no state: an account is opened; a release has offspring;
-a validation was written; an account got other terms."""
+"""Changes that are no state: an account is opened; a release has offspring; a validation was
+written; an asset of Airflow had its event; an account got other terms."""
 
 REQUESTED, APPROVED, REJECTED = "REQUESTED", "APPROVED", "REJECTED"
 DECISIONS = (APPROVED, REJECTED)
 """Somebody asked for an approval; somebody decided. They charge nothing and change no table."""
 
-NOTES = (DERIVED, VALIDATED)
+NOTES = (DERIVED, VALIDATED, ANNOUNCED)
 """Those of them that follow a commit. They charge nothing and change no table."""
 
 GENESIS = "0" * 64

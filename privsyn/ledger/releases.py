@@ -263,14 +263,22 @@ class Releases:
         Raises:
             BudgetError: The release is not committed.
         """
-        body = _digests(artifact_sha256, certificate_sha256)
-        with self._database.write() as connection:
-            entry = entry_row(connection, release_id)
-            check_state(entry, State.COMMITTED)
-            for row in chain.walk(connection, release_id, (chain.DERIVED,)):
-                if body.items() <= row.body.items():
-                    return row
-            return self._database.append(connection, entry.account, release_id, chain.DERIVED, body)
+        return self._note(release_id, chain.DERIVED, _digests(artifact_sha256, certificate_sha256))
+
+    def note_announced(self, release_id: str, name: str, asset: str) -> Change:
+        """Note that an asset of Airflow has had its event of a release. Costs nothing.
+
+        Airflow deletes old events (``airflow db clean``); the release must not be told again then.
+
+        Args:
+            release_id: The release that was paid for.
+            name: The release, or what was made from it, that was announced.
+            asset: The asset's URI.
+
+        Raises:
+            BudgetError: The release is not committed.
+        """
+        return self._note(release_id, chain.ANNOUNCED, {"name": name, "asset": asset})
 
     def note_validation(
         self, release_id: str, name: str, certificate_sha256: str, reports: Mapping[str, str]
@@ -288,19 +296,9 @@ class Releases:
         Raises:
             BudgetError: The release is not committed.
         """
-        reports = dict(reports)
-        body = {"name": name, "certificate_sha256": certificate_sha256, "reports": reports}
-        with self._database.write() as connection:
-            entry = entry_row(connection, release_id)
-            check_state(entry, State.COMMITTED)
-            rows = chain.walk(connection, release_id, (chain.VALIDATED,))
-            notes = [row for row in rows if row.body["name"] == name]
-            # Only the newest note counts: a report may change and change back.
-            if notes and body.items() <= notes[-1].body.items():
-                return notes[-1]
-            return self._database.append(
-                connection, entry.account, release_id, chain.VALIDATED, body
-            )
+        body = {"name": name, "certificate_sha256": certificate_sha256, "reports": dict(reports)}
+        # Only the newest note counts: a report may change and change back.
+        return self._note(release_id, chain.VALIDATED, body, newest_of=name)
 
     def void(self, release_id: str, reason: str) -> Entry:
         """Give an untouched reservation back.
@@ -429,6 +427,21 @@ class Releases:
                 noted_at=stamp(self._database.clock()),
             )
         )
+
+    def _note(
+        self, release_id: str, change: str, body: Mapping[str, Any], newest_of: str | None = None
+    ) -> Change:
+        """A row about a committed release, unless one, or the newest of a name, says the same."""
+        with self._database.write() as connection:
+            entry = entry_row(connection, release_id)
+            check_state(entry, State.COMMITTED)
+            rows = list(chain.walk(connection, release_id, (change,)))
+            if newest_of is not None:
+                rows = [row for row in rows if row.body["name"] == newest_of][-1:]
+            for row in rows:
+                if body.items() <= row.body.items():
+                    return row
+            return self._database.append(connection, entry.account, release_id, change, body)
 
     def _end(self, release_id: str, before: State, after: State, reason: str) -> Entry:
         with self._database.write() as connection:

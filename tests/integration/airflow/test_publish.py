@@ -28,10 +28,30 @@ def published(monkeypatch):
     return asked
 
 
-def publish(announced, run=None):
+def project(notes):
+    """What the task opens: settings without connections, and a ledger of these notes."""
+
+    def note(release, name, asset):
+        body = {"name": name, "asset": asset}
+        notes.append(SimpleNamespace(change="ANNOUNCED", body=body))
+
+    return SimpleNamespace(
+        config=SimpleNamespace(
+            models=SimpleNamespace(server=None),
+            services=SimpleNamespace(connections={}),
+            dataset=SimpleNamespace(query=None),
+        ),
+        ledger=SimpleNamespace(
+            history=lambda release: notes, releases=SimpleNamespace(note_announced=note)
+        ),
+    )
+
+
+def publish(announced, run=None, notes=None, ends=True):
     """The task; returns the events of its assets, or None where it is skipped.
 
-    ``announced`` holds the events that each asset has had; what Airflow keeps is added.
+    ``announced`` holds the events that each asset has had, ``notes`` those of the ledger: what
+    Airflow and a task that ``ends`` keep is added.
     """
     from airflow.sdk import Asset
 
@@ -45,13 +65,17 @@ def publish(announced, run=None):
     operator.note_report = operator.note_lineage = lambda *_: None
     events = {asset: SimpleNamespace(extra={}) for asset in assets.values()}
     had = {asset: announced[name] for name, asset in assets.items()}
+    ctx = project([] if notes is None else notes)
+    operator.open = lambda context: ctx
     try:
-        operator.run_stage(None, {"ti": run or Run(), "outlet_events": events, "inlet_events": had})
+        operator.run_stage(ctx, {"ti": run or Run(), "outlet_events": events, "inlet_events": had})
     except AirflowSkipException:
         assert not any(event.extra for event in events.values())
         return None
-    for asset, event in events.items():
+    for asset, event in events.items() if ends else ():
         had[asset].append(event)
+    for callback in operator.on_success_callback if ends else ():
+        callback({"task": operator})
     return [event.extra for event in events.values()]
 
 
@@ -74,3 +98,17 @@ def test_a_new_asset_hears_of_a_release_that_another_knows(published):
     events["new"] = []
     assert publish(events) is not None
     assert publish(events) is None
+
+
+def test_what_airflow_deletes_of_its_events_the_ledger_knows(published):
+    events, notes = {"ink": []}, []
+    assert publish(events, notes=notes, ends=False), "a try that was killed has told nobody"
+    assert publish(events, notes=notes)
+    events["ink"].clear()
+    assert publish(events, notes=notes) is None
+    events["new"] = []
+    assert publish(events, notes=notes), "another asset has not heard of it"
+    other = SimpleNamespace(
+        change="ANNOUNCED", body={"name": "ink-2", "asset": notes[0].body["asset"]}
+    )
+    assert publish({"ink": []}, notes=[other]), "that was another release"

@@ -1,5 +1,7 @@
 """Run the project's DAG several times in this process and write down what came of each run.
 
+An order: ``conf`` (the trigger form), ``set``, ``method`` or ``file``; ``kill`` (while drawing),
+``away`` (what is gone when it is measured) and ``back``, ``clean`` (all of Airflow's old events).
 With the word `pages` also what the server answers about the first release.
 """
 
@@ -24,12 +26,13 @@ environment = airflow_environment(root, home)
 os.environ |= environment
 prepare(home, environment, root / "prepare.log")
 
+from airflow.cli.cli_parser import get_parser  # noqa: E402
 from airflow.dag_processing.dagbag import DagBag  # noqa: E402
 from airflow.models.asset import AssetEvent  # noqa: E402
 from airflow.models.xcom import XComModel  # noqa: E402
 from airflow.sdk import BaseNotifier  # noqa: E402
 from airflow.utils.session import create_session  # noqa: E402
-from sqlalchemy import select  # noqa: E402
+from sqlalchemy import func, select  # noqa: E402
 
 from privsyn.airflow import failures  # noqa: E402
 from privsyn.airflow.factory import method_dag  # noqa: E402
@@ -83,6 +86,7 @@ def outcome(run) -> dict:
                 for file in (root / ".privsyn" / "internal").glob("*/evaluation.json")
             },
             "assets": [[event.asset.uri, event.extra] for event in events],
+            "events": session.scalar(select(func.count(AssetEvent.id))),
             "xcoms": {f"{row.task_id}/{row.key}": row.value for row in rows},
         }
 
@@ -126,6 +130,10 @@ for order in runs:
     killed = kill_while_drawing() if order.get("kill") else None
     if back := order.get("back"):
         (root / back).with_name("gone").rename(root / back)
+    if order.get("clean"):
+        words = ["--clean-before-timestamp", "2999-01-01", "--tables", "asset_event", "--yes"]
+        clean = get_parser().parse_args(["db", "clean", *words])
+        clean.func(clean)
     os.environ["PRIVSYN_OVERRIDES"] = json.dumps([NOTIFY, *order.get("set", [])])
     dag = dag_of(order)
     if away := order.get("away"):
