@@ -106,7 +106,7 @@ def _ledger(name: str) -> str:
         connection.host,
         connection.port,
         connection.schema,
-        {key: str(value) for key, value in _extra(connection, where).items()},
+        _options(connection, where),
     )
     return f"services.ledger={json.dumps(url.render_as_string(hide_password=False))}"
 
@@ -181,8 +181,20 @@ def _database(name: str) -> dict[str, str | None]:
 
     if "://" in name or name in os.environ:
         return {}
-    connection, _ = _connection(name, "dataset.query.connection")
+    connection, where = _connection(name, "dataset.query.connection")
+    # A number would make a URI that Airflow alone can read.
+    connection.extra = json.dumps(_options(connection, where))
     return {f"{IN_AIRFLOW}{name.upper()}": connection.get_uri()}
+
+
+_OF_HOOKS = {"aws_conn_id", "cursor", "iam", "sqlalchemy_query", "sqlalchemy_scheme"}
+"""Extras that Airflow's own hooks keep from the database, which would refuse them."""
+
+
+def _options(connection: Any, where: str) -> dict[str, str]:
+    """The extras of a database's connection, as a URL takes them."""
+    extra = _extra(connection, where)
+    return {key: str(value) for key, value in extra.items() if key not in _OF_HOOKS}
 
 
 def _extra(connection: Any, where: str) -> Mapping[str, Any]:

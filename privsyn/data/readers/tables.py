@@ -199,7 +199,8 @@ def _options(scheme: str, url: str) -> dict[str, Any]:
     """What a driver is opened with."""
     parts, rest = urlsplit(url), url.partition("://")[2]
     if scheme == "sqlite":
-        return {"uri": f"file:{parts.path[1:]}?mode=ro"}
+        # Airflow writes a connection's file in the place of a host.
+        return {"uri": f"file:{parts.netloc or parts.path[1:]}?mode=ro"}
     if scheme == "bigquery":
         place = {"project_id": parts.netloc, "dataset_id": parts.path.strip("/")}
         return {"db_kwargs": {f"adbc.bigquery.sql.{key}": at for key, at in place.items() if at}}
@@ -241,6 +242,8 @@ def refusal(source: Origin, error: Exception) -> PrivsynError | MemoryError:
     if isinstance(source, LakeTable):
         at = "" if source.snapshot is None else f" at dataset.snapshot={source.snapshot}"
         kind = StorageError if isinstance(source.place, Address) else DataError
+        if isinstance(error, ModuleNotFoundError):  # what only some stores need, such as adlfs
+            return ConfigError(f"{source} cannot be read.", hint=f"Run: pip install {error.name}")
         if "equality deletes" in f"{error}":
             return DataError(
                 f"{source} has equality deletes{at}, which {source.library} does not apply.",

@@ -26,6 +26,8 @@ from tests.integration.vault.s3_server import BUCKET, s3_server
 pytestmark = pytest.mark.airflow
 SECRET = "not/to+be=told"
 BARE = {"services": ServicesConfig(), "models": ModelsConfig()}
+EXTRA = {"connect_timeout": 10, "cursor": "dictcursor"}
+"""Extras of a database's connection: a number, and what no database takes."""
 NAMES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL")
 
 
@@ -221,7 +223,7 @@ def test_a_ledger_comes_from_a_connection_and_reaches_the_child(
     project = build_project(tmp_path / "project", services={"connections": {"ledger": "store"}})
     url = make_url(postgres_url)
     said = {"login": url.username, "password": url.password, "host": url.host, "port": url.port}
-    said |= {"schema": url.database, "extra": dict(url.query)}
+    said |= {"schema": url.database, "extra": dict(url.query) | EXTRA}
     operator = PreflightOperator(task_id="preflight", params_path=str(project.params), overrides={})
     monkeypatch.setattr("privsyn.airflow.base._origin", lambda context: {})
     run = {"dag_run": SimpleNamespace(run_after=datetime(2026, 1, 1, tzinfo=UTC))}
@@ -261,6 +263,7 @@ def test_the_database_of_a_query_is_a_connection_of_airflow(tmp_path, monkeypatc
     from privsyn.data.settings import Query
 
     login = {"login": "reader", "password": SECRET, "host": "db", "port": 5432, "schema": "clinic"}
+    login["extra"] = json.dumps(EXTRA)
     known = {"clinic_db": Connection(conn_id="clinic_db", conn_type="postgres", **login)}
     monkeypatch.setattr(BaseHook, "get_connection", classmethod(lambda _, name: known[name]))
 
@@ -269,7 +272,8 @@ def test_the_database_of_a_query_is_a_connection_of_airflow(tmp_path, monkeypatc
         return connection_environment(SimpleNamespace(**BARE, dataset=dataset))
 
     with block("clinic_db"):
-        assert _url_of("clinic_db") == "postgres://reader:not%2Fto%2Bbe%3Dtold@db:5432/clinic"
+        shown = "postgres://reader:not%2Fto%2Bbe%3Dtold@db:5432/clinic?connect_timeout=10"
+        assert _url_of("clinic_db") == shown
     assert "AIRFLOW_CONN_CLINIC_DB" not in os.environ
     monkeypatch.setenv("OTHER", f"postgresql://h/{SECRET}")
     for name in ("OTHER", "postgresql://reader@db/clinic"):  # as it is
