@@ -104,7 +104,7 @@ def check_schema(path: Origin, schema: pa.Schema, columns: Mapping[str, str]) ->
 
     check_header(path, columns, schema.names, may_be_record=False)
     for setting, name in columns.items():
-        kind = schema.field(name).type
+        kind, origin = schema.field(name).type, schema.field(name).metadata or {}
         # pandas writes categories as dictionaries.
         kind = kind.value_type if t.is_dictionary(kind) else kind
         if setting == IMAGE_COLUMN:
@@ -113,8 +113,10 @@ def check_schema(path: Origin, schema: pa.Schema, columns: Mapping[str, str]) ->
         if setting == "unit" and t.is_floating(kind):
             raise float_unit(f"column {name!r} (dataset.unit) of {path}", str(kind))
         setting = "columns" if setting.startswith("columns.") else setting
-        if not _is_taken(kind, setting):
-            outer = str(kind).partition("<")[0]  # keys of a struct may be content
+        money = origin.get(b"POSTGRESQL:type") == b"money"  # its driver gives cents
+        if money or not _is_taken(kind, setting):
+            # Keys of a struct may be content.
+            outer = "money" if money else str(kind).partition("<")[0]
             what, expected = _WANTED.get(setting, ("text", "strings"))
             listed = what == "text" and "list" in outer
             raise DataError(

@@ -190,6 +190,7 @@ BAD = {
     "select text::int as unit, label, text from notes": "a value of a record makes it fail",
     "select * from notes where false": "holds no row",
     "select 1::float as unit, '' as label, '' as text": "of type double: floats",
+    "select 1::money as unit, '' as label, '' as text": "of type money, not ids",
 }
 
 
