@@ -353,6 +353,7 @@ def missing(where: str, name: str) -> NoSuchObject:
 
 def plain_http() -> dict[str, Any]:
     """Allow plain HTTP if the environment names such an endpoint, as for a local store."""
-    named = (os.environ.get(key, "") for key in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
+    variables = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
+    named = (os.environ.get(key, "") for key in variables)
     # Refused otherwise: records and credentials would travel in the clear.
     return {"allow_http": True} if any(url.startswith("http://") for url in named) else {}

@@ -61,6 +61,13 @@ def s3_server(asks_after=None, bucket=BUCKET):
             server.kill()
 
 
+_ANYBODY = (
+    "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, "
+    "Signature=none"
+)
+"""What the server wants of who asks by Google's interface, which is like that of S3."""
+
+
 class Faulty:
     """A proxy of a server.
 
@@ -111,8 +118,12 @@ class Faulty:
         if self.misbehaves(request):
             return
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        if not headers.get("authorization", "").startswith("AWS4"):
+            headers["authorization"] = _ANYBODY
         with closing(http.client.HTTPConnection(self.target, timeout=60)) as server:
-            server.request(request.command, request.path, body, dict(request.headers))
+            path = request.path.replace("%2D", "-")  # Google's client writes a bucket's hyphen so
+            server.request(request.command, path, body, headers)
             with server.getresponse() as answer:
                 content = answer.read()
         request.send_response(answer.status)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 import secrets
 
 import pytest
@@ -27,12 +29,16 @@ def faulty(server, monkeypatch):
         yield faults
 
 
-@pytest.fixture(params=["file", "s3"])
-def store(request, tmp_path):
+@pytest.fixture(params=["file", "s3", "gs"])
+def store(request, tmp_path, monkeypatch):
     if request.param == "file":
         return open_store(f"file://{tmp_path / 'store'}", "services.vault")
     request.getfixturevalue("faulty")
-    return open_store(f"s3://{BUCKET}/{secrets.token_hex(4)}", "services.vault")
+    none = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+    key = {"gcs_base_url": os.environ["AWS_ENDPOINT_URL"], "disable_oauth": True, **none}
+    (tmp_path / "key.json").write_text(json.dumps(key))
+    monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(tmp_path / "key.json"))
+    return open_store(f"{request.param}://{BUCKET}/{secrets.token_hex(4)}", "services.vault")
 
 
 def content(store, name):
