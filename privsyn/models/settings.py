@@ -67,8 +67,9 @@ class ServerConfig(Section):
     max_requests: int = Field(
         default=10_000,
         ge=1,
-        description="Requests a process may send; the run stops before the next. What the client "
-        "repeats after 429, 5xx or a timeout is not counted.",
+        description="Requests for texts that a process may send; the run stops before the next. "
+        "Not counted: what the client repeats after 429, 5xx or a timeout, and words that "
+        "/tokenize is asked for.",
     )
 
     @field_validator("extra_body")
