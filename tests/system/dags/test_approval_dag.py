@@ -1,6 +1,7 @@
 """Ways round an approval, tried on the real Airflow: what nobody approved is neither drawn nor out.
 
-The account asks for two people, so nobody approves what he asked for.
+The account asks for two people, so nobody approves what they asked for. The method is one with a
+student: that the release which taught it is approved is no approval of the student.
 """
 
 import json
@@ -9,14 +10,19 @@ import pytest
 import yaml
 
 from privsyn.ledger.ledger import Ledger
+from privsyn.publishing import DvcPublisher
 from privsyn.release import certificate
 from privsyn.report import verification
+from tests.integration.e2e.small_project import METHODS, STUDENT
 from tests.system.dags.conftest import CANARY, make_project
 from tests.system.dags.templates import keep_dag
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+TEACHER = "dp_lora"
 ASKER = "dag_test"  # whom Airflow names as who triggered the run
 YES, NO = ["Approve", "officer", "as agreed"], ["Reject", "officer", "not this month"]
+DONE = "preflight|train|distill"
+"""Tasks of a run that finds release and student: they would start models to do nothing."""
 ORDERS = {
     "rejected": {"answers": {"approve_spend": [NO]}},
     "marked as successful after a rejection": {"mark": "approve_spend"},
@@ -24,16 +30,20 @@ ORDERS = {
     "not answered in time": {"answers": {"approve_spend": ["timeout"]}},
     "another plan at the same cost": {"answers": {"approve_spend": [{"draw": 7}, YES]}},
     "not approved to publish": {"answers": {"approve_spend": [YES], "approve_publish": [NO]}},
-    "marked as published": {"mark": "approve_publish"},
-    "approved": {"answers": {"approve_publish": [YES]}},
+    "marked as published": {"mark": f"{DONE}|approve_publish"},
+    "approved": {"mark": DONE, "answers": {"approve_publish": [YES], "approve_student": [NO]}},
+    "student marked as successful": {"mark": f"{DONE}|approve_student"},
+    "student approved": {"mark": DONE, "answers": {"approve_student": [YES]}},
 }
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     project = make_project(tmp_path_factory.mktemp("approvals"))
-    keep_dag(project.root, "invisible_ink")
+    keep_dag(project.root, TEACHER)
     params = yaml.safe_load((project.root / "params.yaml").read_text())
+    params |= {"methods": {TEACHER: METHODS[TEACHER], "distill": STUDENT}, "pipeline": [TEACHER]}
+    params["schedule"] = {TEACHER: {"dag": {"retries": 1}}}
     params["account"]["approval"] = {"spend_above": 1, "publish": True, "two_people": True}
     params["evaluate"] = {"by": "nothing"}
     params["performance"]["shards"] = 1
@@ -43,7 +53,8 @@ def project(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(project):
-    outcomes = project.run("approve_dag.py", json.dumps(list(ORDERS.values())))
+    orders = [{"method": TEACHER} | order for order in ORDERS.values()]
+    outcomes = project.run("approve_dag.py", json.dumps(orders))
     return dict(zip(ORDERS, outcomes, strict=True))
 
 
@@ -92,21 +103,53 @@ def test_a_rejection_of_the_release_leaves_it_settled_and_unpublished(runs):
 
 
 def test_an_approval_is_of_exactly_what_was_asked_and_is_not_asked_again(runs):
-    assert runs["approved"]["state"] == "success"
-    assert list(runs["approved"]["asked"]) == ["approve_publish"]
+    assert list(runs["approved"]["asked"]) == ["approve_publish", "approve_student"]
+    assert runs["approved"]["tasks"]["publish"] == "success"
+    assert list(runs["student approved"]["asked"]) == ["approve_student"]
+    assert runs["student approved"]["state"] == "success"
+
+
+def test_a_student_waits_for_an_answer_of_its_own(runs):
+    run = runs["approved"]
+    release, student = (run["asked"][task] for task in run["asked"])
+    assert ".student-" in student["subject"]
+    assert ".student-" not in release["subject"]
+    assert not student["defaults"]
+    assert (run["tasks"]["publish"], run["tasks"]["approve_student"]) == ("success", "failed")
+    assert (run["tasks"]["publish_student"], run["state"]) == ("upstream_failed", "failed")
+    assert run["tries"]["settle"] == 1, "settle did not run"
+
+
+def test_no_state_of_a_task_lets_a_student_out(runs):
+    run = runs["student marked as successful"]
+    assert run["tasks"]["approve_student"] == "success"
+    assert (run["tasks"]["publish_student"], run["tries"]["publish_student"]) == ("failed", 1)
+
+
+def test_an_approved_student_is_published(project, runs, ledger):
+    assert runs["student approved"]["tasks"]["publish_student"] == "success"
+    (folder,) = project.root.glob("releases/*.student-????????")
+    assert folder.name in DvcPublisher(project.root).published_ids()
+    (entry,) = ledger.releases.all()
+    _, sealed = certificate.read(folder)
+    last = ledger.approvals.decisions(entry.release_id)[-1]
+    assert (last.name, last.digest) == (folder.name, certificate.digest(sealed))
 
 
 def test_the_ledger_says_who_decided_what_and_when(project, runs, ledger):
     (entry,) = ledger.releases.all()
+    (student,) = project.root.glob("releases/*.student-????????")
     said = [
-        (one.what, one.approved, one.approver, one.comment)
+        (one.what, one.name, one.approved, one.approver, one.comment)
         for one in ledger.approvals.decisions(entry.release_id)
     ]
     assert said == [
-        ("spend", False, "officer", "not this month"),
-        ("spend", True, "officer", "as agreed"),
-        ("publish", False, "officer", "not this month"),
-        ("publish", True, "officer", "as agreed"),
+        ("spend", entry.release_id, False, "officer", "not this month"),
+        ("spend", entry.release_id, True, "officer", "as agreed"),
+        ("publish", entry.release_id, False, "officer", "not this month"),
+        ("publish", entry.release_id, True, "officer", "as agreed"),
+        ("publish", student.name, False, "officer", "not this month"),
+        ("publish", student.name, True, "officer", "as agreed"),
     ]
     folder = project.root / "releases" / entry.release_id
     checks = {check.name: check for check in verification.verify(folder, ledger)}
