@@ -189,7 +189,5 @@ def test_the_image_gets_the_whole_wheel(tmp_path):
         ([], ["airflow"]),
     ],
 )
-def test_a_command_is_airflows_but_bash_and_python(
-    programs: Path, command: list[str], wanted: list[str]
-) -> None:
+def test_a_command_is_airflows_but_bash_and_python(programs, command, wanted):
     assert called(programs, *command) == [wanted]

@@ -6,7 +6,6 @@ import ast
 import functools
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ OUTSIDE = ("by file", "by Airflow", "in a process", "by command", "by XCom")
 STEP = re.compile(r"(?m)^\| (\d+) \| `([^`]+)` \| ([^|]+) \| [^|]+ \|$")
 
 
-def is_reached(steps: Sequence[tuple[str, str]], number: int) -> bool:
+def is_reached(steps, number):
     """Whether a step uses an earlier one by name, or is used by it or by the code named with it."""
     where, how = steps[number]
     kind, _, other = how.rstrip("`").partition(" `")
@@ -33,7 +32,7 @@ def is_reached(steps: Sequence[tuple[str, str]], number: int) -> bool:
     return any(named[where] in names_in(node_of(place)) or named[place] in used for place in places)
 
 
-def walks() -> dict[str, list[tuple[str, str]]]:
+def walks():
     """Where each step of a walk is, and how it is reached, by the walk's title."""
     found = {}
     for part in PAGE.split("\n## ")[1:]:
@@ -49,8 +48,7 @@ WALKS = walks()
 
 
 @functools.cache
-def node_of(where: str) -> ast.AST:
-    """A module, class or function, by its file and name."""
+def node_of(where):
     path, _, name = where.partition(":")
     top = ROOT if path.startswith("dags/") else ROOT / "privsyn"
     node: ast.AST = ast.parse((top / path).read_text())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,7 +26,7 @@ SERVICE = {
 }  # fmt: skip
 
 
-def names_twice(node: yaml.Node) -> Iterator[str]:
+def names_twice(node):
     if isinstance(node, yaml.MappingNode):
         names = [key.value for key, _ in node.value]
         yield from {name for name in names if names.count(name) > 1}

@@ -284,10 +284,7 @@ def test_files_of_no_release_stay_where_they_are(homes):
     (folder / ".half.tmp").write_text("half a file")
     store = ReleaseStore(f"file://{homes.store}")
     store.put(folder, "releases", passed=False)
-    assert store.manifest(homes.planned.id).files.keys() == {  # type: ignore[union-attr]
-        layout.ARTIFACT,
-        layout.CERTIFICATE,
-    }
+    assert store.manifest(homes.planned.id).files.keys() == {layout.ARTIFACT, layout.CERTIFICATE}
 
 
 def test_python_lists_and_opens_what_another_machine_made(homes):

@@ -214,7 +214,7 @@ def test_a_store_that_breaks_in_mid_release_does_not_end_it(store, tmp_path, cap
     assert [record.message[:22] for record in caplog.records] == ["lineage is not written"]
 
 
-def test_awkward_names_and_long_values_are_written(tracker: MlflowTracker) -> None:
+def test_awkward_names_and_long_values_are_written(tracker):
     run_id = tracker.release_run("ink-1")
     tracker.log_params(
         run_id, {"methods[ink]:prompt": "x" * 7000} | {f"p{i}": i for i in range(150)}
@@ -228,9 +228,7 @@ def test_awkward_names_and_long_values_are_written(tracker: MlflowTracker) -> No
     assert data.metrics["accuracy _macro_"] == 0.5
 
 
-def test_what_cannot_be_used_is_named_in_one_line(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_used_is_named_in_one_line(store, tmp_path, monkeypatch):
     from privsyn import tracking as module
 
     (tmp_path / "mlflow.db").write_text("not a database, but long enough to be read as one" * 40)

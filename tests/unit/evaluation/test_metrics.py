@@ -84,7 +84,7 @@ def test_labels_are_compared_by_share():
 def test_the_classifier_by_words_reads_scripts_without_spaces(bill, knee, about):
     rng = np.random.default_rng(0)
 
-    def texts(count: int) -> list[str]:
+    def texts(count):
         fill = ["".join(rng.permutation(list(about))) for _ in range(count)]
         return [f"{one}{(bill, knee)[i % 2]}{one[::-1]}" for i, one in enumerate(fill)]
 

@@ -253,7 +253,7 @@ def test_a_short_lock_is_waited_out(url):
     ledger.accounts.open(PURE)
     held, go = threading.Event(), threading.Event()
 
-    def hold() -> None:
+    def hold():
         with Ledger(url).database.write():
             held.set()
             go.wait(30)

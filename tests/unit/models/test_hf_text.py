@@ -358,7 +358,7 @@ def test_a_model_without_a_cache(folders):
 def test_sampling_follows_the_generator(load):
     model = load("llama")
 
-    def draw(seed: int) -> list[str]:
+    def draw(seed):
         out = seeded(model, seed).complete(PROMPTS, max_tokens=8, temperature=1.0)
         return out
 

@@ -317,9 +317,7 @@ def test_a_name_that_no_model_has(name, near):
     assert "commit hash" not in message
 
 
-def test_a_project_without_a_folder_keeps_digests_beside_the_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_without_a_folder_keeps_digests_beside_the_models(tmp_path, monkeypatch):
     monkeypatch.setenv(model_store.STORE, str(tmp_path / "models"))
     assert model_store.digests() is None
     (tmp_path / "models").mkdir()

@@ -29,38 +29,38 @@ Rows = NDArray[np.float32]
 Sum = Callable[[Rows], NDArray[np.int64]]
 
 
-def invisible_ink(rows: Rows, gain: float = 3.0) -> NDArray[np.int64]:
+def invisible_ink(rows, gain=3.0):
     return to_grid(clip_difference(rows, PUBLIC, BOUND, gain), BOUND).sum(axis=0)
 
 
-def private_prediction(rows: Rows) -> NDArray[np.int64]:
+def private_prediction(rows):
     return to_grid(clip_recenter(rows, BOUND), BOUND).sum(axis=0)
 
 
-def gain_after_the_clip(rows: Rows) -> NDArray[np.int64]:
+def gain_after_the_clip(rows):
     clipped = 3.0 * clip_difference(rows, PUBLIC, BOUND)
     return np.rint(clipped * LATTICE).astype(np.int64).sum(axis=0)
 
 
-def no_second_clip(rows: Rows) -> NDArray[np.int64]:
+def no_second_clip(rows):
     clipped = clip_difference(rows, PUBLIC, BOUND)
     return np.ceil(np.abs(clipped) * LATTICE).astype(np.int64).sum(axis=0)
 
 
-def nan_filled_from_the_batch(rows: Rows) -> NDArray[np.int64]:
+def nan_filled_from_the_batch(rows):
     filled = np.nan_to_num(rows.astype(np.float64), posinf=9.0, neginf=-9.0, nan=np.nan)
     counts = np.isfinite(filled).sum(axis=0)
     means = np.where(counts, np.nansum(filled, axis=0) / np.maximum(counts, 1), 0.0)
     return invisible_ink(np.where(np.isnan(filled), means, filled).astype(np.float32), 1.0)
 
 
-def mean_over_the_batch(rows: Rows) -> NDArray[np.int64]:
+def mean_over_the_batch(rows):
     clipped = clip_difference(rows, PUBLIC, BOUND)
     shared = clipped.mean(axis=0) if len(rows) else np.zeros(4)
     return to_grid(clipped - shared, 2 * BOUND).sum(axis=0) + to_grid(8 * shared, 8 * BOUND)
 
 
-def worst_move(total: Sum) -> tuple[int, int]:
+def worst_move(total):
     """Largest L-inf move by removing one row, and by replacing one, over subsets of ROWS."""
     rng = np.random.default_rng(5)
     removed = replaced = 0
@@ -83,8 +83,7 @@ def test_one_record_moves_a_sum_by_the_bound_and_a_swap_by_twice_it(total):
 
 
 @pytest.mark.parametrize(
-    "total",
-    [gain_after_the_clip, no_second_clip, nan_filled_from_the_batch, mean_over_the_batch],
+    "total", [gain_after_the_clip, no_second_clip, nan_filled_from_the_batch, mean_over_the_batch]
 )
 def test_broken_variants_exceed_the_bound(total):
     removed, replaced = worst_move(total)

@@ -21,38 +21,36 @@ SECOND = ((1.400e-5, 2.1711), (0.8557, 1.7806))
 """Outcomes as (probability, privacy loss); what is left over is one more outcome."""
 
 
-def distributions(outcomes: tuple[tuple[float, float], ...]) -> tuple[np.ndarray, np.ndarray]:
+def distributions(outcomes):
     p = [chance for chance, _ in outcomes]
     q = [chance * math.exp(-loss) for chance, loss in outcomes]
     return np.array([*p, 1 - sum(p)]), np.array([*q, 1 - sum(q)])
 
 
-def renyi(outcomes: tuple[tuple[float, float], ...], order: float) -> float:
+def renyi(outcomes, order):
     p, q = distributions(outcomes)
 
-    def one_way(p: np.ndarray, q: np.ndarray) -> float:
+    def one_way(p, q):
         exponents = order * np.log(p) + (1 - order) * np.log(q)
         return float(np.logaddexp.reduce(exponents)) / (order - 1)
 
     return max(one_way(p, q), one_way(q, p))
 
 
-def minimum_over_orders_admits(path: tuple[tuple[tuple[float, float], ...], ...]) -> bool:
-    """The broken filter."""
+def minimum_over_orders_admits(path):
     return any(
         filter_epsilon(sum(renyi(release, order) for release in path), DELTA, order) <= EPSILON
         for order in 1 + np.geomspace(1e-2, 1e3, 2000)
     )
 
 
-def fixed_order_admits(path: tuple[tuple[tuple[float, float], ...], ...]) -> bool:
+def fixed_order_admits(path):
     order = filter_order(EPSILON, DELTA)
     spent = sum(renyi(release, order) for release in path)
     return spent <= filter_budget(EPSILON, DELTA, order)
 
 
-def true_delta() -> float:
-    """Exact delta at EPSILON of the whole adaptive interaction."""
+def true_delta():
     p, q = distributions(FIRST)
     excess = 0.0
     for outcome in range(3):

@@ -33,7 +33,7 @@ from tests.noise import Constant, NullJournal
 SIGMAS = (0.5, 0.7, 1.0, 2 * math.sqrt(2), 10 * math.sqrt(2))
 
 
-def delta_on_lattice(shift: float, sigma: float, rounds: int, epsilon: float) -> float:
+def delta_on_lattice(shift, sigma, rounds, epsilon):
     """The same for a sigma of very many steps, where the sum is a discrete Gaussian itself.
 
     By Poisson summation it is up to a relative e^(-pi^2 sigma^2); see the test below. Summed over
