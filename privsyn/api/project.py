@@ -350,6 +350,7 @@ class Project(Displayable):
         delta: float | None = None,
         draw: int | None = None,
         texts: int | None = None,
+        time: bool = False,
         **settings: Any,
     ) -> Planned:
         """What a release would cost, and whether it fits. Opens no data file; writes nothing.
@@ -360,6 +361,7 @@ class Project(Displayable):
             delta: Its delta (privacy.delta).
             draw: Number of the release under the same settings; another is a new charge.
             texts: How many synthetic records are wanted in all, as ``create`` takes it.
+            time: Have the models work for some seconds, and say how long a release takes.
             settings: Settings of the method by name, others by their dotted names:
                 ``texts_per_label=40, **{"models.language": "tiny"}``.
 
@@ -375,7 +377,7 @@ class Project(Displayable):
         }
         overrides = as_overrides(changes)
         overrides = (*sized(self._context(overrides).config, texts, [name]), *overrides)
-        return Planned.of(self._context(overrides), name, overrides)
+        return Planned.of(self._context(overrides), name, overrides, time=time)
 
     @guard
     def release(self, planned: Planned, *, publish: bool = True) -> Release:

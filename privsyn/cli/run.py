@@ -48,6 +48,9 @@ def plan(
     every: Annotated[
         bool, typer.Option("--all", help="Every method of `pipeline`, and the total cost.")
     ] = False,
+    time: Annotated[
+        bool, typer.Option("--time", help="Try the models for some seconds: how long it takes.")
+    ] = False,
 ) -> None:
     """Show what a release would cost. Reads no records.
 
@@ -56,13 +59,14 @@ def plan(
     from privsyn.display.plans import Pipeline, Planned
     from privsyn.stages.plan import of_other_accounts
 
-    if every and method is not None:
-        raise ConfigError(f"--all and --method={method} exclude each other.")
+    if every and (method is not None or time):
+        one = "--time" if method is None else f"--method={method}"
+        raise ConfigError(f"--all and {one} exclude each other.")
     with show_progress(err) as progress:
         changes = chosen(params, overrides, method, epsilon, texts, every=every)
         ctx = context_of(params, changes, day, progress)
         name = method or ctx.config.first_method
-        planned = Pipeline.of(ctx) if every else Planned.of(ctx, name)
+        planned = Pipeline.of(ctx) if every else Planned.of(ctx, name, time=time)
     show_result(planned, as_json=as_json)
     # Names of other accounts are no part of a plan, which is published.
     if not as_json and (advice := of_other_accounts(ctx)):

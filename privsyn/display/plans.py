@@ -45,25 +45,36 @@ class Planned(Displayable):
         plan: The plan: all public.
         account: What its reservation would meet.
         settings: What was asked for on top of the project's settings.
+        minutes: What each kind of work takes on this machine, by a trial; None without one.
     """
 
     ctx: Context
     plan: Plan
     account: Preview
     settings: tuple[str, ...] = ()
+    minutes: Mapping[str, float] | None = None
 
     @classmethod
-    def of(cls, ctx: Context, method: str, settings: tuple[str, ...] = ()) -> Planned:
+    def of(
+        cls, ctx: Context, method: str, settings: tuple[str, ...] = (), *, time: bool = False
+    ) -> Planned:
         """Plan a release of a method. Opens no data file; writes nothing.
 
         Args:
             ctx: Config and ledger, with the settings.
             method: Which.
             settings: What was asked for on top of the project's settings.
+            time: Have its models work for some seconds, and say how long a release takes.
         """
         with under_way(ctx.on_progress, f"plan {method}: noise and cost"):
             planned = plan(ctx, method)
-        return cls(ctx, planned, preview(ctx, planned), settings)
+        trial: Mapping[str, float] | None = None
+        if time:
+            from privsyn.stages.duration import minutes  # a plan needs no torch
+
+            with under_way(ctx.on_progress, f"plan {method}: a trial of its models"):
+                trial = minutes(ctx, planned)
+        return cls(ctx, planned, preview(ctx, planned), settings, trial)
 
     @property
     def epsilon(self) -> float:
@@ -82,7 +93,8 @@ class Planned(Displayable):
 
     def as_json(self) -> dict[str, Any]:
         """The plan and its account as one JSON-able answer."""
-        return report(self.plan, self.account)
+        timed = {} if self.minutes is None else {"minutes": dict(self.minutes)}
+        return report(self.plan, self.account) | timed
 
     def _tables(self) -> tuple[Table, ...]:
         """One table: cost, guarantee and account."""
@@ -101,6 +113,7 @@ class Planned(Displayable):
             "in words": " ".join(odds),
             f"synthetic {plan.things}": _number(plan, config.account.public_size),
             "takes": share_taken(account),
+            "time": _time(self.minutes),
             "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, "
             f"{percent(balance.share)} spent",
             "remaining": _remaining(account)
@@ -111,6 +124,14 @@ class Planned(Displayable):
         }
         filled = {name: text for name, text in rows.items() if text}
         return (Table.of(f"{plan.method}: what it would cost", filled, plan.warnings),)
+
+
+def _time(minutes: Mapping[str, float] | None) -> str:
+    """What drawing takes by a trial; empty without one."""
+    if minutes is None:
+        return ""
+    parts = ", ".join(f"{value:.1f} for {name}" for name, value in minutes.items())
+    return f"about {sum(minutes.values()):.1f} minutes here, without evaluation: {parts}"
 
 
 def guarantee_text(plan: Plan) -> str:

@@ -288,6 +288,23 @@ class Draw:
         return lambda done: self.reading(before + done, total, what)
 
 
+@dataclass(frozen=True)
+class Work:
+    """What most of a release's time goes into.
+
+    Attributes:
+        things: What is counted.
+        count: How many a release takes, by public settings.
+        do: Does this many on public inputs, as a release does them.
+        most: Most that are done together.
+    """
+
+    things: str
+    count: float
+    do: Callable[[int], object]
+    most: int = 64
+
+
 class Steps:
     """Progress of a run in parts, each with a public number of steps."""
 
@@ -536,6 +553,14 @@ class TrainsModel(Protocol):
 
         The n-th text of a label is written for its n-th row.
         """
+
+
+@runtime_checkable
+class TriesWork(Protocol):
+    """A method that says itself what takes the time of a release."""
+
+    def trial(self, settings: Any, labels: Sequence[str], models: Backends) -> Iterator[Work]:
+        """The work of a release; each is tried before the next one is asked for."""
 
 
 class Teacher(TrainsModel, Protocol):

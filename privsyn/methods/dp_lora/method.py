@@ -11,6 +11,7 @@ Symbols as in Abadi et al.: sampling rate q, steps T, clip norm C, noise multipl
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -37,6 +38,7 @@ from privsyn.methods.base import (
     Sample,
     Size,
     Subject,
+    Work,
 )
 from privsyn.methods.dp_lora.mechanism import DPLoraMechanism, calibrate, rebuild, sizes_of
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
@@ -49,6 +51,7 @@ from privsyn.models.loading import check_layers
 from privsyn.models.protocols import PromptTemplate, Trainer, Training, Writer
 from privsyn.models.rows import NO_ROWS, SyntheticRows, with_row
 from privsyn.models.settings import ModelsConfig
+from privsyn.models.trial import SENTENCE
 
 if TYPE_CHECKING:
     from privsyn.dp.noise import NoiseSource
@@ -171,6 +174,31 @@ class DPLora(Method[DPLoraSettings]):
     ) -> None:
         """Try one training pass on public text."""
         models.base.check(_training(settings, list(labels) or [None], unit, _start(settings)))
+
+    def trial(
+        self, settings: DPLoraSettings, labels: Sequence[str], models: Backends
+    ) -> Iterator[Work]:
+        """Records that are trained on, texts that are written, and these read for every label."""
+        names: list[Any] = list(labels) or [None]
+        training = _training(settings, names, PrivacyUnit(), _start(settings))
+        trainer = models.base.trainer(replace(training, micro_batch=_TRAINING_PASS))
+        units = [[trainer.encode(names[0], SENTENCE)]]
+        files, train = trainer.files(), [trainer.clipped_sum]
+        trained = settings.steps * settings.expected_batch
+        yield Work("records", trained, lambda n: train[0](units * n), 4 * _TRAINING_PASS)
+        del trainer, train[:]  # frees memory before the model is loaded again
+        with tempfile.TemporaryDirectory() as name:
+            for file, content in files.items():
+                (Path(name) / file).write_bytes(content)
+            start = replace(training, student=settings.student and name)
+            writer = models.base.writer(start, Path(name), settings.sampling)
+        count = sum(sizes_of(settings, names)) * (settings.candidates if len(labels) > 1 else 1)
+        yield Work("texts", count, lambda n: writer.write(names[:1] * n))
+        text, rivals = 4 * SENTENCE, min(len(labels), label_choice.MOST_LABELS)
+        if settings.candidates > 1 < rivals:
+            yield Work(
+                "readings", count * rivals, lambda n: writer.likelihoods(names[:1] * n, [text] * n)
+            )
 
     def check_models(self, settings: DPLoraSettings, models: ModelsConfig) -> None:
         """Check that the model has the layers to adapt; a student is trained as a whole."""

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from privsyn.methods.base import Backends
-from tests.integration.e2e.small_project import stand_in
+from tests.integration.e2e.small_project import METHODS, stand_in
 
 
 def test_plan_as_json_names_cost_event_and_account(make_project, command):
@@ -24,6 +24,27 @@ def test_plan_as_json_names_cost_event_and_account(make_project, command):
     assert {"cap", "spent", "left", "fits"} <= answer["account"].keys()
     assert answer["account"]["fits"] is True
     assert answer["release_id"] is None
+    assert not (project.root / ".privsyn").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "kinds"),
+    [
+        ("private_evolution", ["texts", "vectors"]),
+        ("invisible_ink", ["rows of tokens"]),
+        ("dp_lora", ["records", "texts", "readings"]),
+    ],
+)
+def test_plan_with_a_trial_says_minutes_and_reads_no_record(make_project, command, method, kinds):
+    project = make_project(methods={method: METHODS[method]})
+    project.data.unlink()
+    asked = ("plan", "--method", method, "--time", "--json")
+    code, _, err = command(project.root, *asked)
+    assert (code, "account.public_size is not set" in err) == (2, True)
+    code, out, _ = command(project.root, *asked, "-S", "account.public_size=80")
+    minutes = json.loads(out)["minutes"]
+    assert (code, list(minutes)) == (0, kinds)
+    assert all(0 < each < 60 for each in minutes.values())
     assert not (project.root / ".privsyn").exists()
 
 
