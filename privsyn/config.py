@@ -107,7 +107,7 @@ PARTITION_KEY = "partition_key"
 
 
 Task = Literal[
-    "plan", "approve_spend", "reserve", "preflight", "partition", "train", "generate",
+    "plan", "wait", "approve_spend", "reserve", "preflight", "partition", "train", "generate",
     "certify", "validate", "evaluate", "approve_publish", "publish", "settle", "distill",
     "evaluate_student", "approve_student", "publish_student",
 ]  # fmt: skip
@@ -146,6 +146,12 @@ class ScheduleConfig(Section):
         default=None,
         description="Source of dataset.version in a run that the asset starts: partition_key (one "
         "run per partition), or extra.KEY of the event. It is published. Null: dataset.version.",
+    )
+    wait: float | None = Field(
+        default=None,
+        gt=0,
+        description="Hours that a run waits for the file, or for a row of the query or table, "
+        "before it fails. Null: it does not wait.",
     )
     dag: dict[DagArgument, Any] = Field(
         default={},

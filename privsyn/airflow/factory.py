@@ -24,6 +24,7 @@ from privsyn.airflow.generate import (
     PartitionOperator,
     PreflightOperator,
     TrainOperator,
+    WaitOperator,
 )
 from privsyn.airflow.params import form
 from privsyn.airflow.project import (
@@ -123,6 +124,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             arguments=arguments,
             outlets=[Asset(project.asset(config.dataset.name, method))],
             audit_blocks=config.evaluate.audit == "block",
+            wait=schedule.wait,
         )
         if teaches(method):
             asset = Asset(project.asset(config.dataset.name, STUDENTS))
@@ -232,6 +234,7 @@ def release_chain(
     own_dag: bool = True,
     overrides: Mapping[str, Any] | None = None,
     audit_blocks: bool = False,
+    wait: float | None = None,
 ) -> Chain:
     """The tasks of a release of a method, in the DAG or task group that is being made.
 
@@ -246,6 +249,7 @@ def release_chain(
             templates as native objects.
         overrides: See StageOperator.
         audit_blocks: ``evaluate.audit`` is ``block``: what was not measured is not published.
+        wait: Hours to wait for the private file. None: it must be there.
     """
     shared: dict[str, Any] = {
         "params_path": params_path, "version_from": version_from, "overrides": overrides
@@ -278,14 +282,21 @@ def release_chain(
     )
     settle = SettleBudgetOperator(**arguments("settle"), **shared)
     approve: StageOperator | None = None
+    spend: StageOperator | None = None
     if approval.spend_above is not None:
+        spend = ask("approve_spend", approval, arguments, **shared)
         # Before reserve: a rejection must leave nothing set aside.
-        plan >> ask("approve_spend", approval, arguments, **shared) >> reserve
+        plan >> spend >> reserve
     if approval.publish:
         approve = ask("approve_publish", approval, arguments, trigger_rule=measured, **shared)
         [validate, evaluate] >> approve >> publish
     else:
         [validate, evaluate] >> publish
+    if wait is not None:  # before somebody is asked to approve
+        waits = WaitOperator(**arguments("wait"), hours=wait, **shared)
+        plan >> waits >> reserve
+        if spend is not None:
+            waits >> spend
     plan >> reserve.as_setup() >> preflight >> partition >> generate >> certify
     certify >> validate >> evaluate
     publish >> settle.as_teardown(setups=reserve, on_failure_fail_dagrun=True)
@@ -377,5 +388,6 @@ def release_group(
             own_dag=False,
             overrides=settings or {},
             audit_blocks=config.evaluate.audit == "block",
+            wait=schedule.wait,
         )
     return chain.publish.output

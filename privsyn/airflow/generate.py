@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.sdk import BaseSensorOperator
+
 from privsyn import __version__, errors
-from privsyn.airflow.base import StageOperator
+from privsyn.airflow.base import StageFunction, StageOperator
 from privsyn.airflow.failures import StageFailed
 from privsyn.airflow.project import params_file
-from privsyn.airflow.versions import task_store
+from privsyn.airflow.versions import AirflowSensorTimeout, end_of, task_store
 from privsyn.data.artifacts import write_json_atomic
 from privsyn.models.gpus import card_locks, lease, visible_cards
 from privsyn.section import OVERRIDES
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOOK = 300
+"""Seconds between two looks for a file that is waited for."""
 PYTHON = "PRIVSYN_PYTHON"
 """Environment variable: the interpreter of children, so that Airflow's own needs no torch."""
 COMMAND_LINE = "from privsyn.cli import main; main()"
@@ -36,6 +40,49 @@ if privsyn.__version__ != {__version__!r}:
     print({PYTHON!r}, "has privsyn", privsyn.__version__, "and Airflow has", {__version__!r})
     sys.exit(2)
 """
+
+
+class WaitOperator(StageOperator, BaseSensorOperator):  # type: ignore[misc]
+    """Waits until the file is there, or the query or table has a row, in a try every few minutes.
+
+    It holds no slot between tries. They run where the task's queue says, and not in the triggerer,
+    which need not see private data.
+
+    Args:
+        hours: How long, before it fails.
+    """
+
+    stage = "wait"
+
+    def __init__(self, *, hours: float, **kwargs: Any) -> None:
+        super().__init__(mode="reschedule", timeout=hours * 3600, poke_interval=LOOK, **kwargs)
+        self.hours = hours
+
+    def execute(self, context: Mapping[str, Any], stage: StageFunction | None = None) -> None:
+        """Look, and end or come back later."""
+        try:
+            BaseSensorOperator.execute(self, context)
+            return
+        except AirflowSensorTimeout:
+            late = StageFailed(
+                f"no record has come in {self.hours:g} hours.",
+                advice="Clear this task when they are there. Nothing is spent.",
+                final=True,
+            )
+        raise end_of(late)
+
+    def poke(self, context: Mapping[str, Any]) -> bool:
+        """Whether it is there."""
+        return bool(StageOperator.execute(self, context))
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator."""
+        from privsyn.data.readers.formats import has_come
+        from privsyn.stages.base import open_plan
+
+        dataset = open_plan(ctx, self.read_plan()).source
+        is_there = has_come(dataset)
+        return is_there, f"{dataset.source} is {'' if is_there else 'not '}there"
 
 
 class PartitionOperator(StageOperator):

@@ -17,6 +17,7 @@ try:
     from airflow.sdk.configuration import conf
     from airflow.sdk.exceptions import (
         AirflowFailException,
+        AirflowSensorTimeout,
         AirflowSkipException,
         AirflowTaskTimeout,
         TaskDeferred,
@@ -25,6 +26,7 @@ except ImportError:  # 3.1
     from airflow.configuration import conf
     from airflow.exceptions import (
         AirflowFailException,
+        AirflowSensorTimeout,
         AirflowSkipException,
         AirflowTaskTimeout,
         TaskDeferred,
@@ -46,6 +48,7 @@ except ImportError:  # before 3.3
 __all__ = [
     "HAS_POLICIES",
     "AirflowFailException",
+    "AirflowSensorTimeout",
     "AirflowSkipException",
     "AirflowTaskTimeout",
     "RetryDecision",

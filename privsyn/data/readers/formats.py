@@ -13,6 +13,7 @@ together) is an error. No error and no count shows the content of a record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +58,7 @@ from privsyn.data.readers.streams import (
     parts,
     refuse_table,
     split_suffix,
+    there,
     way_out,
 )
 from privsyn.data.readers.tables import table_at
@@ -114,6 +116,22 @@ def source_of(cfg: DatasetConfig, path: Origin | None = None) -> Origin:
     if isinstance(source, Stream):
         return source
     return table_at(source, None if path else cfg.snapshot) or source
+
+
+def has_come(cfg: DatasetConfig) -> bool:
+    """Whether a dataset's file is there, or its query or table has a row.
+
+    Raises:
+        DataError: A query or table cannot be read.
+        StorageError: The store or database cannot be reached.
+    """
+    source = source_of(cfg)
+    if not isinstance(source, Stream):
+        return there(source)
+    with suppress(NoRows):
+        check_batches(source, {})
+        return True
+    return False
 
 
 def fingerprint_of(cfg: DatasetConfig, key: bytes) -> str:

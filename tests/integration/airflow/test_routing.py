@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from pydoc import locate
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
+from airflow.sdk.exceptions import AirflowRescheduleException
 
 from privsyn.airflow.base import _day
 from privsyn.airflow.factory import method_dag
@@ -14,6 +16,8 @@ from privsyn.airflow.failures import tell_late
 from privsyn.airflow.project import Project
 from privsyn.config import Task
 from privsyn.errors import ConfigError
+from privsyn.stages.base import open_context
+from privsyn.stages.plan import plan
 from tests.integration.e2e.small_project import METHODS, build_project
 
 pytestmark = pytest.mark.airflow
@@ -40,6 +44,7 @@ def test_every_task_goes_where_its_settings_say(tmp_path):
             "partition": {"queue": "private"},
             "certify": {"execution_timeout": "PT30M"},
         },
+        wait=12,
         dag={"execution_timeout": "PT2H", "owner": "clinic"},
     )
     # Of a method that teaches, with every approval.
@@ -60,6 +65,8 @@ def test_every_task_goes_where_its_settings_say(tmp_path):
     assert times.pop("certify") == timedelta(minutes=30)
     assert set(times.values()) == {timedelta(hours=2)}
     assert {task.owner for task in dag.tasks} == {"clinic"}
+    # Nobody is asked, and nothing is set aside, before the file is there.
+    assert {"approve_spend", "reserve"} <= dag.task_dict["wait"].downstream_task_ids
 
 
 def test_an_audit_that_blocks_lets_nothing_through_that_was_not_measured(tmp_path):
@@ -95,3 +102,32 @@ def test_the_dag_s_own_arguments_are_airflow_s(tmp_path):
 def test_what_is_no_argument_is_refused_by_name(tmp_path, said):
     with pytest.raises(ConfigError, match=r"schedule\.invisible_ink\.dag"):
         dag_of(tmp_path / "project", dag=said)
+
+
+def test_a_late_export_is_waited_for_and_is_no_failure_until_the_time_is_up(tmp_path):
+    dag = dag_of(tmp_path / "project", wait=0.5)
+    wait, file = dag.task_dict["wait"], tmp_path / "project" / "private.jsonl"
+    project = Project(tmp_path / "project" / "params.yaml")
+    ctx = open_context(project.params)
+    wait.open = lambda context: ctx
+    wait.plan = plan(ctx, "invisible_ink").model_dump(mode="json")
+    begun = datetime.now(UTC)
+    ti = SimpleNamespace(get_first_reschedule_date=lambda _: begun, try_number=1, max_tries=1)
+    context = {"ti": ti, "task_reschedule_count": 1, "dag": dag}
+    file.rename(file.with_name("gone"))
+    with pytest.raises(AirflowRescheduleException) as again:
+        wait.execute(context)
+    assert again.value.reschedule_date > begun
+    file.with_name("gone").rename(file)
+    wait.execute(context)
+    file.unlink()
+    begun -= timedelta(hours=1)
+    with pytest.raises(SystemExit) as late:
+        wait.execute(context)
+    assert late.value.final
+    assert "no record has come in 0.5 hours. Clear this task when they are there" in late.value.text
+
+
+def test_a_task_that_no_dag_has_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="genrate"):
+        dag_of(tmp_path / "project", tasks={"genrate": {"queue": "gpu"}})

@@ -31,6 +31,7 @@ from privsyn.data.readers.formats import (
     check_rows,
     check_source,
     fingerprint_of,
+    has_come,
     read_records,
     source_of,
 )
@@ -122,6 +123,7 @@ def test_a_delta_table_is_its_snapshot(tmp_path, make):
     cfg = config(tmp_path / "notes")
     assert sorted(texts(cfg)) == sorted(row["text"] for row in ROWS if row["user"] != "u1")
     check_rows(cfg)
+    assert has_come(cfg)
 
 
 def test_the_content_of_a_table_is_its_rows(tmp_path):
@@ -362,6 +364,8 @@ def test_a_value_of_another_type_drops_its_own_record(notes):
     used = {record.reveal().unit for record in read_records(cfg, row_counts=counts)}
     assert (counts.rows, len(used)) == (1500, 1497)
     assert {"0", "1399", "1404", "ann"} <= used
+    assert has_come(cfg)
+    assert not has_come(query(notes, "select * from notes where false"))
     turned = query(notes, "select * from notes order by 2")
     assert fingerprint_of(turned, KEY) == fingerprint_of(cfg, KEY)
 
