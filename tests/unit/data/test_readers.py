@@ -585,14 +585,3 @@ def test_a_parquet_file_that_breaks_midway_is_not_quoted(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="damaged") as caught:
         records(labeled(path))
     assert "Zq" not in shown(caught)
-
-
-def test_devices_are_no_files():
-    assert "not a regular file" in refusal(Path("/dev/null"))
-
-
-@pytest.mark.parametrize("packing", [".gz", ".zst", ".bz2", ".xz"])
-def test_files_of_several_members_are_read_to_the_end(tmp_path, packing):
-    path = tmp_path / f"a.jsonl{packing}"
-    path.write_bytes(PACK[packing](CONTENT[".jsonl"]) + PACK[packing](CONTENT[".jsonl"]))
-    assert records(labeled(path)) == WANTED * 2

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from privsyn.evaluation.structured import structure
 
 from privsyn.evaluation.embeddings import compare_lengths, fidelity
 
@@ -52,17 +51,3 @@ def test_shares_lie_between_zero_and_one(texts):
     measured = values(fidelity(texts))
     for name in ("distinct_1", "distinct_2", "duplicate_share", "empty_share"):
         assert 0 <= measured.get(name, 0) <= 1
-
-
-SCHEMA = {"type": "object", "required": ["title"], "properties": {"title": {"type": "string"}}}
-
-
-def test_rates_by_hand():
-    texts = ['{"title": "x"}', '{"title": 3}', "{}", "[1]", "{torn", "", "[" * 100_000, "NaN"]
-    found = {metric.name: metric.value for metric in structure(texts, SCHEMA)}
-    assert found == {"json_parse_rate": 5 / 8, "json_valid_rate": 1 / 8}
-    assert all(metric.cls == "dp-release" for metric in structure(texts, SCHEMA))
-
-
-def test_nothing_to_count():
-    assert structure([], SCHEMA) == []
