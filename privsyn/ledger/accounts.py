@@ -7,19 +7,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
-
 from privsyn.data.records import Private
 from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Event
 from privsyn.errors import AccountMismatch, BudgetError, VerificationError
-from privsyn.ledger import audit, balances, chain, decisions, entries, schema
+from privsyn.ledger import audit, balances, chain, decisions, entries, sa, schema
 from privsyn.ledger.balances import Balance, Preview, Statement
 from privsyn.ledger.caps import check_kind
 from privsyn.ledger.chain import LONGEST_REASON
 from privsyn.ledger.database import Database
-from privsyn.ledger.schema import moment
+from privsyn.ledger.entries import Entry, moment
 from privsyn.ledger.spec import (
     NONE,
     SETTINGS,
@@ -120,6 +117,8 @@ class Accounts:
         Raises:
             AccountMismatch: A known release is missing: the ledger was lost or replaced.
         """
+        if self._database.missing() and not known_releases:
+            return None
         with self._database.read() as connection:
             check_known(connection, name, known_releases)
             row = find_account(connection, name)
@@ -144,6 +143,8 @@ class Accounts:
 
     def all(self) -> list[Account]:
         """All accounts, by name."""
+        if self._database.missing():
+            return []
         with self._database.read() as connection:
             return [account_of(row) for row in accounts_by(connection)]
 
@@ -195,19 +196,22 @@ class Accounts:
             AccountMismatch: As ``open``.
             VerificationError: The account's rows, or the chain, were edited.
         """
-        with self._database.read() as connection:
-            existing = matching(connection, spec)
-            if existing:
-                audit.check_account(connection, spec.name)
-            row = existing if existing is not None else balances.new_row(spec)
-            releases = entries.entries_of(connection, spec.name) if existing else []
-            on_file = [
-                (
-                    entries.find_entry(connection, one.release_id) if one.release_id else None,
-                    entries.made_before(connection, spec.name, one.release_id, one.settings_digest),
-                )
-                for one in asked
-            ]
+        row, releases = balances.new_row(spec), list[Entry]()
+        on_file: list[tuple[Entry | None, Entry | None]] = [(None, None)] * len(asked)
+        if not self._database.missing():
+            with self._database.read() as connection:
+                if existing := matching(connection, spec):
+                    audit.check_account(connection, spec.name)
+                    row, releases = existing, entries.entries_of(connection, spec.name)
+                on_file = [
+                    (
+                        entries.find_entry(connection, one.release_id) if one.release_id else None,
+                        entries.made_before(
+                            connection, spec.name, one.release_id, one.settings_digest
+                        ),
+                    )
+                    for one in asked
+                ]
         now, outcomes = self._database.clock(), list[Preview]()
         for one, (entry, earlier) in zip(asked, on_file, strict=True):
             planned = [outcome for outcome in outcomes if outcome.charges]
@@ -282,7 +286,7 @@ class Accounts:
             for row, releases, refusals, decided in parts
         ]
 
-    def _open(self, connection: Connection, spec: AccountSpec) -> None:
+    def _open(self, connection: sa.Connection, spec: AccountSpec) -> None:
         key = secrets.token_bytes(KEY_BYTES)
         row = balances.new_row(spec)
         body = {name: value for name, value in row.items() if name not in ("name", "terms")}
@@ -317,7 +321,7 @@ def account_of(row: Row) -> Account:
     )
 
 
-def matching(connection: Connection, spec: AccountSpec) -> Row | None:
+def matching(connection: sa.Connection, spec: AccountSpec) -> Row | None:
     """The row of a spec's account; None if neither name nor dataset has one."""
     row = find_account(connection, spec.name)
     if row is not None:
@@ -365,7 +369,7 @@ def check_terms(spec: AccountSpec, opened: AccountSpec) -> None:
         )
 
 
-def check_known(connection: Connection, account: str, releases: Collection[str]) -> None:
+def check_known(connection: sa.Connection, account: str, releases: Collection[str]) -> None:
     """Refuse a ledger that lacks known releases: its balance would be too high."""
     if not releases:
         return

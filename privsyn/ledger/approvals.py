@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy.engine import Connection
-
 from privsyn.dp.events import Event, dump
 from privsyn.errors import ApprovalNeeded, BudgetError
-from privsyn.ledger import audit, chain, decisions, entries
+from privsyn.ledger import audit, chain, decisions, entries, sa
 from privsyn.ledger.chain import LONGEST_REASON
 from privsyn.ledger.database import Database
 from privsyn.ledger.decisions import Decision, What, cost_digest
@@ -150,7 +148,7 @@ class Approvals:
 
     def check_spend(
         self,
-        connection: Connection,
+        connection: sa.Connection,
         spec: AccountSpec,
         release_id: str,
         request: ReleaseRequest,
@@ -207,7 +205,7 @@ class Approvals:
 
 
 def _subject(
-    connection: Connection, release_id: str, what: What, digest: str
+    connection: sa.Connection, release_id: str, what: What, digest: str
 ) -> tuple[str, str | None]:
     """Account and asker of what a decision is about."""
     if what is What.SPEND:
@@ -231,7 +229,7 @@ def _subject(
     return entry.account, _maker(connection, entry, digest)
 
 
-def _maker(connection: Connection, entry: Entry, digest: str) -> str | None:
+def _maker(connection: sa.Connection, entry: Entry, digest: str) -> str | None:
     for row in chain.walk(connection, entry.release_id, (chain.DERIVED,)):
         if row.body["certificate_sha256"] == digest:
             return (row.body.get("by") or entry.reserved_by or {}).get("user")

@@ -13,15 +13,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
-
 from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.calibration import rooms_epsilon
 from privsyn.dp.events import load
 from privsyn.dp.filters import filter_budget, gaussian_budget
 from privsyn.errors import BudgetError
-from privsyn.ledger import schema
+from privsyn.ledger import sa, schema
 from privsyn.ledger.caps import begins, check_kind, filters_of, limits_of
 from privsyn.ledger.chain import (
     BEFORE,
@@ -41,8 +38,7 @@ from privsyn.ledger.chain import (
     read,
 )
 from privsyn.ledger.decisions import Decision, What, cost_digest, of_spend
-from privsyn.ledger.entries import Change, Entry, State, entry_of
-from privsyn.ledger.schema import moment
+from privsyn.ledger.entries import Change, Entry, State, entry_of, moment
 from privsyn.ledger.spec import NONE, ReleaseRequest, Terms, rooms_of, spec_of, split_of
 
 SLACK = 1e-9
@@ -72,7 +68,7 @@ class LedgerAudit:
     behind: timedelta = timedelta()
 
 
-def verify(connection: Connection) -> LedgerAudit:
+def verify(connection: sa.Connection) -> LedgerAudit:
     """Go through the whole ledger.
 
     Raises:
@@ -83,7 +79,7 @@ def verify(connection: Connection) -> LedgerAudit:
     return LedgerAudit(history.seq, accounts, entries, history.head, history.late, history.behind)
 
 
-def check_account(connection: Connection, name: str | None) -> None:
+def check_account(connection: sa.Connection, name: str | None) -> None:
     """Check what a balance is computed from: the whole chain, and the tables of an account, or all.
 
     Costs are not recomputed: that they were right when they were written is ``verify``'s to say.
@@ -96,7 +92,7 @@ def check_account(connection: Connection, name: str | None) -> None:
     _check(connection, name, costs=False)
 
 
-def _check(connection: Connection, name: str | None, *, costs: bool) -> _History:
+def _check(connection: sa.Connection, name: str | None, *, costs: bool) -> _History:
     history = _replay(connection, costs=costs)
     accounts = {key: row for key, row in history.accounts.items() if name in (None, key)}
     _compare("account", accounts, _rows_by_key(connection, schema.accounts, "name", name))
@@ -136,7 +132,7 @@ class _History:
     charged: dict[str, dict[str, Entry]] = field(default_factory=dict)
 
 
-def _replay(connection: Connection, *, costs: bool) -> _History:
+def _replay(connection: sa.Connection, *, costs: bool) -> _History:
     history, linked = _History(costs), 0
     try:
         for stored in connection.execute(sa.select(schema.history).order_by(schema.history.c.seq)):
@@ -348,7 +344,7 @@ def _clock(row: Change) -> datetime:
     return moment(row.body.get("clock", row.at))
 
 
-def _rows_by_key(connection: Connection, table: sa.Table, column: str, name: str | None) -> Rows:
+def _rows_by_key(connection: sa.Connection, table: sa.Table, column: str, name: str | None) -> Rows:
     query = sa.select(table)
     if name is not None:
         query = query.where(table.c[column] == name)

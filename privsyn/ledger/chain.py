@@ -13,13 +13,9 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
-
 from privsyn.errors import VerificationError
-from privsyn.ledger import schema
-from privsyn.ledger.entries import Change, State, canonical, source_key
-from privsyn.ledger.schema import moment, stamp
+from privsyn.ledger import sa, schema
+from privsyn.ledger.entries import Change, State, canonical, moment, source_key, stamp
 
 OPENED = "OPENED"
 DERIVED = "DERIVED"
@@ -78,7 +74,7 @@ def key_digest(key: bytes) -> str:
     return hashlib.sha256(b"privsyn partition key\n" + key).hexdigest()
 
 
-def lock(connection: Connection) -> tuple[int, str]:
+def lock(connection: sa.Connection) -> tuple[int, str]:
     """Lock the head until the transaction ends: one writer at a time.
 
     Raises:
@@ -94,7 +90,7 @@ def lock(connection: Connection) -> tuple[int, str]:
     return row.seq, row.hash
 
 
-def length(connection: Connection) -> int | None:
+def length(connection: sa.Connection) -> int | None:
     """Rows of the history by its head; None where that is gone."""
     return connection.execute(sa.select(schema.head.c.seq)).scalar()
 
@@ -110,13 +106,13 @@ def broken(what: str, hint: str = CHANGED) -> VerificationError:
     return VerificationError(f"ledger: {what}.", hint=hint)
 
 
-def last_at(connection: Connection) -> str:
+def last_at(connection: sa.Connection) -> str:
     """Time of the last row; empty where there is none."""
     query = sa.select(schema.history.c.at).order_by(schema.history.c.seq.desc()).limit(1)
     return connection.execute(query).scalar() or ""
 
 
-def behind(connection: Connection, clock: datetime) -> str:
+def behind(connection: sa.Connection, clock: datetime) -> str:
     """What to say of a clock that is well behind the last row; empty where it is not."""
     last = last_at(connection)
     if not last or moment(last) - clock < SKEW:
@@ -130,7 +126,7 @@ def behind(connection: Connection, clock: datetime) -> str:
 
 
 def append(
-    connection: Connection,
+    connection: sa.Connection,
     at: datetime,
     account: str,
     release_id: str | None,
@@ -213,7 +209,7 @@ def project(row: Change) -> dict[str, Any]:
 
 
 def walk(
-    connection: Connection, release_id: str | None = None, changes: Collection[str] | None = None
+    connection: sa.Connection, release_id: str | None = None, changes: Collection[str] | None = None
 ) -> Iterator[Change]:
     """The rows of the history, of a release or of some changes if given, oldest first."""
     query = sa.select(schema.history).order_by(schema.history.c.seq)

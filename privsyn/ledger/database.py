@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,12 +18,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-
-import sqlalchemy as sa
-from sqlalchemy import event
-from sqlalchemy.engine import URL, Connection, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.pool import NullPool, StaticPool
 
 from privsyn.errors import (
     BudgetError,
@@ -33,9 +28,8 @@ from privsyn.errors import (
     ReleaseLost,
     VerificationError,
 )
-from privsyn.ledger import chain, entries, schema
-from privsyn.ledger.entries import ENDED, Change
-from privsyn.ledger.schema import stamp
+from privsyn.ledger import chain, entries, sa, schema
+from privsyn.ledger.entries import ENDED, Change, stamp
 
 CONNECT_SECONDS = 5
 SILENT: dict[str, int] = {
@@ -83,42 +77,55 @@ class Database:
         self.clock = clock
         self.user = (requester or {}).get("user")
         self._requester = dict(requester or {})
-        self._url = _parse(url)
-        self.where = _describe(self._url)
         self._ready = False
         self._seen = False  # whether the file was there once: gone since then, it is lost
         self._path: Path | None = None
-        if self._url.get_backend_name() == "sqlite":
-            self._path = Path(os.path.abspath(self._url.database or ""))
-            self._engine = sa.create_engine(
-                "sqlite://", creator=self._open_sqlite, poolclass=NullPool
-            )
-            event.listen(self._engine, "begin", _begin_sqlite)
+        self._password: str | None = None
+        if plain := _PLAIN_FILE.fullmatch(url):
+            self.where, self._path = url, Path(os.path.abspath(plain[1]))
+            return
+        parsed = _parse(url)
+        self.where, self._password = _describe(parsed), parsed.password
+        if parsed.get_backend_name() == "sqlite":
+            self._path = Path(os.path.abspath(parsed.database or ""))
         else:
-            silent = {name: value for name, value in SILENT.items() if name not in self._url.query}
-            try:
-                self._engine = sa.create_engine(
-                    self._url,
-                    # no pool: a connection that survives a fork of an Airflow task breaks both
-                    poolclass=NullPool,
-                    # after waiting for the head's lock a statement must see what the holder wrote
-                    isolation_level="READ COMMITTED",
-                    # utf8: of a database without an encoding the driver else hands out bytes
-                    connect_args={"connect_timeout": CONNECT_SECONDS, "client_encoding": "utf8"}
-                    | silent,
-                )
-            except (ImportError, NoSuchModuleError):
-                raise ConfigError(
-                    f"services.ledger={self.where}: driver {self._url.drivername!r} is missing.",
-                    hint="Run: pip install 'privsyn[postgres]'.",
-                ) from None
-            event.listen(self._engine, "begin", self._begin_postgres)
+            self._engine = self._postgres(parsed)
+
+    @functools.cached_property
+    def _engine(self) -> sa.Engine:
+        """Of a SQLite file: made when it is there, so that a plan before it needs no SQLAlchemy."""
+        engine = sa.create_engine(
+            "sqlite://", creator=self._open_sqlite, poolclass=sa.pool.NullPool
+        )
+        sa.event.listen(engine, "begin", _begin_sqlite)
+        return engine
+
+    def _postgres(self, url: sa.URL) -> sa.Engine:
+        silent = {name: value for name, value in SILENT.items() if name not in url.query}
+        try:
+            engine = sa.create_engine(
+                url,
+                # no pool: a connection that survives a fork of an Airflow task breaks both
+                poolclass=sa.pool.NullPool,
+                # after waiting for the head's lock a statement must see what the holder wrote
+                isolation_level="READ COMMITTED",
+                # utf8: of a database without an encoding the driver else hands out bytes
+                connect_args={"connect_timeout": CONNECT_SECONDS, "client_encoding": "utf8"}
+                | silent,
+            )
+        except (ImportError, sa.exc.NoSuchModuleError):
+            raise ConfigError(
+                f"services.ledger={self.where}: driver {url.drivername!r} is missing.",
+                hint="Run: pip install 'privsyn[postgres]'.",
+            ) from None
+        sa.event.listen(engine, "begin", self._begin_postgres)
+        return engine
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
+    def read(self) -> Iterator[sa.Connection]:
         """A transaction that sees one state of the ledger; an empty one where there is none yet."""
         with self._translate_errors():
-            there = not self._missing()
+            there = not self.missing()
             if there and not self._ready:
                 with self._engine.connect() as connection, connection.begin():
                     there = self._ready = schema.is_there(connection)
@@ -130,7 +137,7 @@ class Database:
                 yield connection
 
     @contextmanager
-    def write(self, *, create: bool = False) -> Iterator[Connection]:
+    def write(self, *, create: bool = False) -> Iterator[sa.Connection]:
         """A durable transaction that locks the chain's head, rolled back on any exception.
 
         Args:
@@ -138,7 +145,7 @@ class Database:
                 never is: an empty ledger in its place would have nothing spent.
         """
         with self._translate_errors():
-            if create and self._missing():
+            if create and self.missing():
                 self._create_file()
             with self._connect() as connection, connection.begin():
                 chain.lock(connection)
@@ -146,7 +153,7 @@ class Database:
 
     def append(
         self,
-        connection: Connection,
+        connection: sa.Connection,
         account: str,
         release_id: str | None,
         change: str,
@@ -167,7 +174,7 @@ class Database:
             _destroy_draws(connection, release_id)
         return row
 
-    def requester(self, connection: Connection) -> dict[str, str]:
+    def requester(self, connection: sa.Connection) -> dict[str, str]:
         """Who asks, as the driver says, and as whom the database has let it in, where it has users.
 
         The second does not hang on what a process says of itself.
@@ -216,7 +223,7 @@ class Database:
         """A connection of its own for a process that writes often, such as at every draw."""
         return OpenConnection(self)
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> sa.Connection:
         """A connection to write with, whose ledger has its tables; the caller closes it."""
         self._refuse_missing()
         writing = self._engine.execution_options(privsyn_write=True)
@@ -227,13 +234,13 @@ class Database:
         return writing.connect()
 
     def _refuse_missing(self) -> None:
-        if self._missing():
+        if self.missing():
             raise LedgerUnavailable(
                 f"ledger {self.where} does not exist.",
                 hint="Check services.ledger, or restore the file from its backup.",
             )
 
-    def _missing(self) -> bool:
+    def missing(self) -> bool:
         """Whether there is no SQLite file yet."""
         if self._path is None:
             return False
@@ -263,7 +270,7 @@ class Database:
             raise
         return connection
 
-    def _begin_postgres(self, connection: Connection) -> None:
+    def _begin_postgres(self, connection: sa.Connection) -> None:
         # set per transaction, so that it also holds behind a connection pooler
         milliseconds = str(max(1, round(self._timeout * 1000)))
         connection.exec_driver_sql(
@@ -292,16 +299,16 @@ class Database:
     def _translate_errors(self) -> Iterator[None]:
         try:
             yield
-        except DBAPIError as error:
+        except sa.exc.DBAPIError as error:
             raise self._unavailable(str(error.orig)) from None
-        except SQLAlchemyError as error:
+        except sa.exc.SQLAlchemyError as error:
             raise self._unavailable(type(error).__name__) from None
 
     def _unavailable(self, text: str) -> LedgerUnavailable:
         reason = (text.strip().splitlines() or ["no reason given"])[0].rstrip(".")
         # Drivers quote the connection string in their messages.
-        if self._url.password:
-            reason = reason.replace(self._url.password, "***")
+        if self._password:
+            reason = reason.replace(self._password, "***")
         low = reason.lower()
         if "locked" in low or "lock timeout" in low or "statement timeout" in low:
             return LedgerUnavailable(
@@ -325,10 +332,10 @@ class OpenConnection:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._connection: Connection | None = None
+        self._connection: sa.Connection | None = None
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self) -> Iterator[sa.Connection]:
         """A durable transaction, rolled back on any exception."""
         database = self._database
         try:
@@ -350,7 +357,7 @@ class OpenConnection:
                 connection.close()
 
 
-def _destroy_draws(connection: Connection, release_id: str) -> None:
+def _destroy_draws(connection: sa.Connection, release_id: str) -> None:
     """Delete a release's key and draws, once nobody can be in the middle of writing one."""
     query = sa.select(schema.vault).where(schema.vault.c.release_id == release_id)
     if connection.execute(query).one_or_none() is None:
@@ -368,7 +375,7 @@ MOST_AHEAD = timedelta(minutes=5)
 """Of a machine's clock before the database's."""
 
 
-def _refuse_ahead(connection: Connection) -> None:
+def _refuse_ahead(connection: sa.Connection) -> None:
     """Refuse to write rows by a clock that is ahead: it would end a period's window early.
 
     Against the database's clock, which is one for all machines; SQLite has no clock. The error may
@@ -387,7 +394,7 @@ def _refuse_ahead(connection: Connection) -> None:
         )
 
 
-def session_user(connection: Connection) -> dict[str, str]:
+def session_user(connection: sa.Connection) -> dict[str, str]:
     """The role that PostgreSQL let in, whatever it acts as since; of SQLite nothing: a file."""
     if connection.dialect.name != "postgresql":
         return {}
@@ -398,22 +405,26 @@ def session_user(connection: Connection) -> dict[str, str]:
 def _empty() -> sa.Engine:
     """A ledger in memory that nobody has written in: it answers where there is none."""
     here = {"check_same_thread": False}
-    engine = sa.create_engine("sqlite://", poolclass=StaticPool, connect_args=here)
+    engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool, connect_args=here)
     with engine.begin() as connection:
         schema.metadata.create_all(connection, checkfirst=False)
         connection.execute(sa.insert(schema.head).values(id=1, seq=0, hash=chain.GENESIS))
     return engine
 
 
-def _begin_sqlite(connection: Connection) -> None:
+def _begin_sqlite(connection: sa.Connection) -> None:
     write = connection.get_execution_options().get("privsyn_write")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
-def _parse(text: str) -> URL:
+_PLAIN_FILE = re.compile(r"sqlite:///([\w./ -]+)")
+"""A URL of a file that has nothing to be taken apart."""
+
+
+def _parse(text: str) -> sa.URL:
     try:
-        url = make_url(text)
-    except ArgumentError:  # its message quotes the URL, password and all
+        url = sa.make_url(text)
+    except sa.exc.ArgumentError:  # its message quotes the URL, password and all
         raise ConfigError(
             "services.ledger is not a database URL.",
             hint="Use sqlite:///path/to/ledger.db or postgresql://user@host/name.",
@@ -434,7 +445,9 @@ def _parse(text: str) -> URL:
     return url
 
 
-def _describe(url: URL) -> str:
+def _describe(url: sa.URL) -> str:
     """A URL for messages: no user, no password, no query."""
-    bare = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
+    bare = sa.URL.create(
+        url.get_backend_name(), host=url.host, port=url.port, database=url.database
+    )
     return bare.render_as_string()

@@ -9,12 +9,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.engine import Connection
-
 from privsyn.errors import ApprovalNeeded
+from privsyn.ledger import sa
 from privsyn.ledger.chain import APPROVED, DECISIONS, REQUESTED, walk
-from privsyn.ledger.entries import Change, as_plain, canonical
-from privsyn.ledger.schema import moment
+from privsyn.ledger.entries import Change, as_plain, canonical, moment
 from privsyn.ledger.spec import ReleaseRequest, Terms
 
 if TYPE_CHECKING:
@@ -104,18 +102,20 @@ def cost_digest(
     return hashlib.sha256(b"privsyn cost\n" + canonical(cost).encode()).hexdigest()
 
 
-def of_release(connection: Connection, release_id: str) -> list[Decision]:
+def of_release(connection: sa.Connection, release_id: str) -> list[Decision]:
     """The decisions on a release and what was made from it, oldest first."""
     return [Decision.of(row) for row in walk(connection, release_id, DECISIONS)]
 
 
-def of_account(connection: Connection, account: str) -> list[Decision]:
+def of_account(connection: sa.Connection, account: str) -> list[Decision]:
     """The decisions of an account, oldest first."""
     rows = walk(connection, changes=DECISIONS)
     return [Decision.of(row) for row in rows if row.account == account]
 
 
-def request_of(connection: Connection, release_id: str, digest: str | None = None) -> Change | None:
+def request_of(
+    connection: sa.Connection, release_id: str, digest: str | None = None
+) -> Change | None:
     """The newest request to approve a cost, of a release, or with this digest."""
     rows = walk(connection, release_id, (REQUESTED,))
     requests = [row for row in rows if digest in (None, row.body["digest"])]

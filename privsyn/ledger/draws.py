@@ -11,17 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
-
 from privsyn.errors import VerificationError
-from privsyn.ledger import leases, schema
+from privsyn.ledger import leases, sa, schema
 from privsyn.ledger.database import Database
-from privsyn.ledger.entries import State, check_state, entry_row
+from privsyn.ledger.entries import State, check_state, entry_row, stamp
 from privsyn.ledger.leases import Lease
-from privsyn.ledger.schema import stamp
-
-_DRAWS = schema.draws.c
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ class DrawRows:
         """Close the connection."""
         self._connection.close()
 
-    def _check(self, connection: Connection) -> None:
+    def _check(self, connection: sa.Connection) -> None:
         """Hold the lease's row: who takes the part over, or ends the release, waits for us."""
         # Locks the row: a takeover or an ending must not slip between the check and the write.
         leases.check(connection, self._lease, hold=True)
@@ -143,17 +137,18 @@ class SealedDraws:
 
 
 def _rows(
-    connection: Connection, release_id: str, part: str, start: int = 0, most: int | None = None
+    connection: sa.Connection, release_id: str, part: str, start: int = 0, most: int | None = None
 ) -> list[bytes]:
     """The rows of a part, oldest first: from a number on, so many at most.
 
     Raises:
         VerificationError: One is missing.
     """
+    drawn = schema.draws.c
     query = (
-        sa.select(_DRAWS.number, _DRAWS.body)
-        .where(_DRAWS.release_id == release_id, _DRAWS.part == part, _DRAWS.number >= start)
-        .order_by(_DRAWS.number)
+        sa.select(drawn.number, drawn.body)
+        .where(drawn.release_id == release_id, drawn.part == part, drawn.number >= start)
+        .order_by(drawn.number)
         .limit(most)
     )
     rows = [(row.number, bytes(row.body)) for row in connection.execute(query)]
@@ -167,7 +162,7 @@ def _rows(
     return [body for _, body in rows]
 
 
-def _find_pin(connection: Connection, release_id: str) -> VaultRow | None:
+def _find_pin(connection: sa.Connection, release_id: str) -> VaultRow | None:
     """What pins a release to the vault, if anything does."""
     table = schema.vault
     query = sa.select(table).where(table.c.release_id == release_id)

@@ -6,19 +6,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-import sqlalchemy as sa
 from pydantic_core import to_jsonable_python
-from sqlalchemy.engine import Connection
 
 from privsyn.dp.adjacency import Guarantee
 from privsyn.errors import BudgetError, ReleaseLost
-from privsyn.ledger import schema
-from privsyn.ledger.schema import moment
+from privsyn.ledger import sa, schema
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -236,25 +233,25 @@ def _who(text: str | None) -> dict[str, str] | None:
     return None if text is None else json.loads(text)
 
 
-def find_entry(connection: Connection, release_id: str) -> Entry | None:
+def find_entry(connection: sa.Connection, release_id: str) -> Entry | None:
     """The entry of a release."""
     query = sa.select(schema.entries).where(schema.entries.c.release_id == release_id)
     row = connection.execute(query).mappings().one_or_none()
     return entry_of(dict(row)) if row else None
 
 
-def release_ids(connection: Connection, account: str) -> set[str]:
+def release_ids(connection: sa.Connection, account: str) -> set[str]:
     """The releases an account knows, in any state."""
     query = sa.select(schema.entries.c.release_id).where(schema.entries.c.account == account)
     return set(connection.execute(query).scalars())
 
 
-def entries_of(connection: Connection, account: str | None) -> list[Entry]:
+def entries_of(connection: sa.Connection, account: str | None) -> list[Entry]:
     """The entries of an account, or of all, oldest first."""
     return list(map(entry_of, _rows(connection, schema.entries, account)))
 
 
-def refusals_of(connection: Connection, account: str | None) -> list[Refusal]:
+def refusals_of(connection: sa.Connection, account: str | None) -> list[Refusal]:
     """The refusals of an account, or of all, oldest first."""
     return [
         Refusal(**row | {"at": moment(row["at"]), "refused_by": _who(row["refused_by"])})
@@ -262,7 +259,7 @@ def refusals_of(connection: Connection, account: str | None) -> list[Refusal]:
     ]
 
 
-def _rows(connection: Connection, table: sa.Table, account: str | None) -> list[dict[str, Any]]:
+def _rows(connection: sa.Connection, table: sa.Table, account: str | None) -> list[dict[str, Any]]:
     query = sa.select(table).order_by(table.c.number)
     if account is not None:
         query = query.where(table.c.account == account)
@@ -270,7 +267,7 @@ def _rows(connection: Connection, table: sa.Table, account: str | None) -> list[
 
 
 def sources(
-    connection: Connection, *, account: str | None = None, fingerprint: str | None = None
+    connection: sa.Connection, *, account: str | None = None, fingerprint: str | None = None
 ) -> Sequence[sa.Row[Any]]:
     """The files behind charged releases: of an account, with a fingerprint, or all. Internal.
 
@@ -292,7 +289,7 @@ def sources(
     return connection.execute(query).all()
 
 
-def source_key(connection: Connection) -> str | None:
+def source_key(connection: sa.Connection) -> str | None:
     """The ledger's secret, in hex: sources are hashed with it; None where there is no ledger.
 
     It is on no certificate and in no row.
@@ -302,7 +299,7 @@ def source_key(connection: Connection) -> str | None:
 
 
 def made_before(
-    connection: Connection, account: str, release_id: str | None, settings_digest: str | None
+    connection: sa.Connection, account: str, release_id: str | None, settings_digest: str | None
 ) -> Entry | None:
     """The newest other release that an account is charged with for the same settings."""
     if settings_digest is None:
@@ -322,7 +319,7 @@ def made_before(
     return None
 
 
-def entry_row(connection: Connection, release_id: str) -> Entry:
+def entry_row(connection: sa.Connection, release_id: str) -> Entry:
     """The entry of a release that must exist."""
     entry = find_entry(connection, release_id)
     if entry is None:
@@ -399,3 +396,16 @@ class Fill:
     def figures(self) -> dict[str, Any]:
         """Cap, losses and room under the names that plans and certificates give them."""
         return as_plain(self, "account", "entries", "days", "period", "spent_epsilon", "right")
+
+
+TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+def stamp(at: datetime) -> str:
+    """A time as the ledger writes it: UTC, of fixed width, so that text order is time order."""
+    return at.astimezone(UTC).strftime(TIME)
+
+
+def moment(text: str) -> datetime:
+    """The inverse of ``stamp``."""
+    return datetime.strptime(text, TIME).replace(tzinfo=UTC)

@@ -18,13 +18,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection, RowMapping
-
 from privsyn.errors import LeaseHeld, LedgerUnavailable, PrivsynError
+from privsyn.ledger import sa, schema
 from privsyn.ledger.database import Database
-from privsyn.ledger.entries import State, check_name, check_state, entry_row
-from privsyn.ledger.schema import leases, moment, stamp
+from privsyn.ledger.entries import State, check_name, check_state, entry_row, moment, stamp
 
 LEASE_TTL = 60.0
 """Seconds a lease lives without renewal."""
@@ -53,7 +50,7 @@ class Holder:
         return cls(_machine(), platform.node(), os.getpid(), _start_time(os.getpid()))
 
     @classmethod
-    def of(cls, row: RowMapping) -> Holder:
+    def of(cls, row: sa.RowMapping) -> Holder:
         """The process a lease row names."""
         return cls(row["machine"], row["host"], row["pid"], row["started"])
 
@@ -243,9 +240,11 @@ class Leases:
             }
             if row is None:
                 values |= {"release_id": release_id, "part": part, "steps": 0}
-                connection.execute(sa.insert(leases).values(values))
+                connection.execute(sa.insert(schema.leases).values(values))
             else:
-                connection.execute(sa.update(leases).where(*_key(release_id, part)).values(values))
+                connection.execute(
+                    sa.update(schema.leases).where(*_key(release_id, part)).values(values)
+                )
         return Lease(release_id, part, token, ttl, self.renew, self.release, started)
 
     def renew(self, lease: Lease) -> None:
@@ -284,7 +283,9 @@ class Leases:
 
         A part that is not here was never drawn. See ``acquire`` for when the count is told.
         """
-        query = sa.select(leases.c.part, leases.c.steps).where(leases.c.release_id == release_id)
+        query = sa.select(schema.leases.c.part, schema.leases.c.steps).where(
+            schema.leases.c.release_id == release_id
+        )
         with self._database.read() as connection:
             return {row.part: row.steps for row in connection.execute(query)}
 
@@ -295,7 +296,7 @@ def elapsed() -> float:
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
-def check(connection: Connection, lease: Lease, *, hold: bool = False) -> None:
+def check(connection: sa.Connection, lease: Lease, *, hold: bool = False) -> None:
     """Refuse a lease that is not its part's newest.
 
     Args:
@@ -317,12 +318,18 @@ def check(connection: Connection, lease: Lease, *, hold: bool = False) -> None:
 
 def _update(lease: Lease) -> sa.Update:
     """Of a lease's row, if it is its part's newest; the count of draws never gets less."""
-    steps = sa.case((leases.c.steps < lease.steps, lease.steps), else_=leases.c.steps)
-    newest = leases.c.token == lease.token
-    return sa.update(leases).where(*_key(lease.release_id, lease.part), newest).values(steps=steps)
+    steps = sa.case((schema.leases.c.steps < lease.steps, lease.steps), else_=schema.leases.c.steps)
+    newest = schema.leases.c.token == lease.token
+    return (
+        sa.update(schema.leases)
+        .where(*_key(lease.release_id, lease.part), newest)
+        .values(steps=steps)
+    )
 
 
-def check_idle(connection: Connection, release_id: str, now: datetime, *, but_mine: bool) -> None:
+def check_idle(
+    connection: sa.Connection, release_id: str, now: datetime, *, but_mine: bool
+) -> None:
     """Refuse while a live process draws any part of a release.
 
     Args:
@@ -335,7 +342,11 @@ def check_idle(connection: Connection, release_id: str, now: datetime, *, but_mi
         LeaseHeld: Names the process and the part.
     """
     me = Holder.me() if but_mine else None
-    query = sa.select(leases).where(leases.c.release_id == release_id).order_by(leases.c.part)
+    query = (
+        sa.select(schema.leases)
+        .where(schema.leases.c.release_id == release_id)
+        .order_by(schema.leases.c.part)
+    )
     for row in connection.execute(query).mappings():
         if Holder.of(row) != me and _live(row, now):
             raise LeaseHeld(
@@ -346,19 +357,19 @@ def check_idle(connection: Connection, release_id: str, now: datetime, *, but_mi
 
 
 def _key(release_id: str, part: str) -> tuple[sa.ColumnElement[bool], ...]:
-    return leases.c.release_id == release_id, leases.c.part == part
+    return schema.leases.c.release_id == release_id, schema.leases.c.part == part
 
 
 def _row(
-    connection: Connection, release_id: str, part: str, *, hold: bool = False
-) -> RowMapping | None:
-    query = sa.select(leases).where(*_key(release_id, part))
+    connection: sa.Connection, release_id: str, part: str, *, hold: bool = False
+) -> sa.RowMapping | None:
+    query = sa.select(schema.leases).where(*_key(release_id, part))
     if hold:  # SQLite has one writer at a time, and leaves this out
         query = query.with_for_update(key_share=True)
     return connection.execute(query).mappings().one_or_none()
 
 
-def _live(row: RowMapping, now: datetime) -> bool:
+def _live(row: sa.RowMapping, now: datetime) -> bool:
     if row["machine"] is None or moment(row["expires_at"]) <= now:
         return False
     return not Holder.of(row).known_dead

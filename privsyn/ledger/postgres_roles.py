@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import sqlalchemy as sa
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from privsyn.errors import ConfigError
-from privsyn.ledger import schema
+from privsyn.ledger import sa, schema
 from privsyn.ledger.chain import BEFORE, DECISIONS, NOTES, OPENED, REQUESTED, TERMS
 from privsyn.ledger.entries import NAME, State
 

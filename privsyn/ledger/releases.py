@@ -9,9 +9,6 @@ from contextlib import contextmanager
 from math import inf, isclose, isfinite
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
-
 from privsyn.data.records import Private
 from privsyn.dp.events import Event, dump
 from privsyn.errors import (
@@ -23,7 +20,7 @@ from privsyn.errors import (
     PaidBefore,
     VerificationError,
 )
-from privsyn.ledger import audit, balances, chain, entries, leases, schema
+from privsyn.ledger import audit, balances, chain, entries, leases, sa, schema
 from privsyn.ledger.approvals import Approvals
 from privsyn.ledger.caps import check_kind, limits_of
 from privsyn.ledger.chain import LONGEST_REASON
@@ -41,9 +38,9 @@ from privsyn.ledger.entries import (
     check_state,
     entry_row,
     lost,
+    stamp,
 )
 from privsyn.ledger.leases import Lease
-from privsyn.ledger.schema import stamp
 from privsyn.ledger.spec import ReleaseRequest, account_row, find_account, spec_of
 
 if TYPE_CHECKING:
@@ -410,7 +407,7 @@ class Releases:
             ReleaseRequest.of(spec_of(row), event, method, guarantee)
 
     def _note_source(
-        self, connection: Connection, entry: Entry, source: DatasetSource | None
+        self, connection: sa.Connection, entry: Entry, source: DatasetSource | None
     ) -> None:
         """Note the source of a release that is about to begin."""
         if source is None or entry.state is not State.RESERVED:
@@ -453,7 +450,7 @@ class Releases:
             return self._move(connection, entry, after, {"reason": reason[:LONGEST_REASON]})
 
     def _move(
-        self, connection: Connection, entry: Entry, state: State, body: Mapping[str, Any]
+        self, connection: sa.Connection, entry: Entry, state: State, body: Mapping[str, Any]
     ) -> Entry:
         self._database.append(connection, entry.account, entry.release_id, state, body)
         return entry_row(connection, entry.release_id)
@@ -490,7 +487,7 @@ def check_entry(entry: Entry, account: str, method: str, loss: float) -> None:
 
 
 def check_source(
-    connection: Connection, account: str, entry: Entry | None, source: DatasetSource
+    connection: sa.Connection, account: str, entry: Entry | None, source: DatasetSource
 ) -> None:
     """Refuse a private file that its account knows otherwise, or that another has paid for.
 
@@ -554,7 +551,7 @@ def paid_before(release_id: str, earlier: Entry) -> PaidBefore:
     )
 
 
-def counts_for_rules(connection: Connection, entry: Entry, source: DatasetSource) -> bool:
+def counts_for_rules(connection: sa.Connection, entry: Entry, source: DatasetSource) -> bool:
     """Whether a release is charged, and not about to begin with another file than was noted."""
     if not entry.is_charged or entry.state is not State.RESERVED:
         return entry.is_charged

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.errors import BudgetError
+from privsyn.ledger.entries import stamp
 
 metadata = sa.MetaData()
 
@@ -203,16 +204,3 @@ def create(connection: Connection) -> None:
     connection.execute(
         sa.insert(migrations).values(version=VERSION, applied_at=stamp(datetime.now(UTC)))
     )
-
-
-TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
-
-
-def stamp(at: datetime) -> str:
-    """A time as the ledger writes it: UTC, of fixed width, so that text order is time order."""
-    return at.astimezone(UTC).strftime(TIME)
-
-
-def moment(text: str) -> datetime:
-    """The inverse of ``stamp``."""
-    return datetime.strptime(text, TIME).replace(tzinfo=UTC)

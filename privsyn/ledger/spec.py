@@ -13,9 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
-
 from privsyn.dp.accountant import epsilon_at
 from privsyn.dp.adjacency import Adjacency, Guarantee
 from privsyn.dp.event_tree import is_amplified
@@ -23,7 +20,7 @@ from privsyn.dp.events import Event
 from privsyn.dp.random_allocation import POINTS, largest_mu
 from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import BudgetError, ConfigError, PolicyBroken
-from privsyn.ledger import schema
+from privsyn.ledger import sa, schema
 from privsyn.ledger.settings import (
     AccountConfig,
     ApprovalConfig,
@@ -420,18 +417,18 @@ def rooms_of(row: Row) -> Rooms:
     return Rooms(**json.loads(row["rooms"])) if row["rooms"] else NO_ROOMS
 
 
-def accounts_by(connection: Connection, **only: str) -> list[Row]:
+def accounts_by(connection: sa.Connection, **only: str) -> list[Row]:
     """The rows of all accounts, or of those of a name or dataset; by name."""
     query = sa.select(schema.accounts).filter_by(**only).order_by(schema.accounts.c.name)
     return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def find_account(connection: Connection, name: str) -> Row | None:
+def find_account(connection: sa.Connection, name: str) -> Row | None:
     """The row of an account."""
     return next(iter(accounts_by(connection, name=name)), None)
 
 
-def account_row(connection: Connection, name: str) -> Mapping[str, Any]:
+def account_row(connection: sa.Connection, name: str) -> Mapping[str, Any]:
     """The row of an account that must exist."""
     row = find_account(connection, name)
     if row is None:

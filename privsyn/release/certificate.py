@@ -29,8 +29,7 @@ from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.layout import CERTIFICATE, MODEL_ROWS, REPORTS, VALIDATION
 from privsyn.ledger.decisions import Decision
-from privsyn.ledger.entries import Change, Entry, Fill
-from privsyn.ledger.schema import moment
+from privsyn.ledger.entries import Change, Entry, Fill, moment
 from privsyn.release.plan import Plan
 
 SCHEMA = "privsyn-certificate/1"

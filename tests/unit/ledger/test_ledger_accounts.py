@@ -27,8 +27,8 @@ from privsyn.dp.events import (
 )
 from privsyn.errors import AccountMismatch, BudgetError, BudgetExceeded
 from privsyn.ledger.accounts import Asked
+from privsyn.ledger.entries import moment
 from privsyn.ledger.ledger import Ledger
-from privsyn.ledger.schema import moment
 from privsyn.ledger.spec import AccountSpec, Split
 from tests.unit.ledger.ledger_cases import PURE, RENYI, finish, reserve
 

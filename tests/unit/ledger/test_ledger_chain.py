@@ -192,7 +192,7 @@ def rewrite(ledger: Ledger, change: Callable[[dict[str, object]], None], seq: in
 
 
 def forge(connection: Connection, row: chain.Change, body: dict[str, object], keys: list) -> None:
-    from privsyn.ledger.schema import moment
+    from privsyn.ledger.entries import moment
 
     made = chain.append(connection, moment(row.at), row.account, row.release_id, row.change, body)
     if row.change == chain.OPENED:
