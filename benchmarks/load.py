@@ -1,9 +1,11 @@
-"""CPU seconds of a large ledger and of a DAG processor over many projects; many runs at once.
+"""How many releases accounts hold; CPU seconds of plans, of a large ledger, of many projects.
 
     PYTHONPATH=. python benchmarks/load.py ledger [--releases 5000] [--accounts 1]
         [--ledger postgresql://USER@HOST/EMPTY]
     PYTHONPATH=. python benchmarks/load.py dags [--projects 50]
     PYTHONPATH=. python benchmarks/load.py runs --ledger postgresql://USER@HOST/EMPTY [--runs 20]
+    PYTHONPATH=. python benchmarks/load.py fits     # rows of benchmarks/budget.jsonl
+    PYTHONPATH=. python benchmarks/load.py plans    # rows of benchmarks/plan.jsonl
 
 Figures are CPU seconds of the process (``resource``), which a busy machine does not change much.
 The ledger is SQLite unless an empty database is named. Its releases are Gaussian noise of fifty
@@ -12,11 +14,16 @@ sizes, written in one transaction. ``privsyn ...`` are processes as a user start
 ``runs`` makes releases of three projects that share a ledger, each in a process of its own, all at
 once and some of them twice, by the stages that Airflow's tasks run, without MLflow and DVC. What
 may be retried is, as there. Then it compares what was charged with what was released.
+
+``fits`` counts the releases of epsilon 1 that an account admits: one that declares nothing, one
+that declares rooms for as many as it can hold, and beside them the exact composition of as many as
+the whole cap allows with hindsight. Kinds of a mix come in turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
 import resource
@@ -29,14 +36,35 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from privsyn.errors import PrivsynError
+from privsyn.dp.accountant import composed_epsilon, fixed_epsilon
+from privsyn.dp.adjacency import Guarantee
+from privsyn.dp.calibration import calibrate, calibrate_range
+from privsyn.dp.event_tree import Part
+from privsyn.dp.events import (
+    BoundedRange,
+    DiscreteGaussian,
+    Disjoint,
+    Event,
+    Gaussian,
+    Pure,
+    RandomAllocation,
+    Rounds,
+    SampledGaussian,
+)
+from privsyn.dp.filters import fixed_parts, gaussian_mu_squared
+from privsyn.dp.rooms import NO_ROOMS
+from privsyn.errors import ConfigError, PrivsynError
+from privsyn.ledger.caps import Cap
 from privsyn.ledger.ledger import Ledger
+from privsyn.ledger.settings import BucketsRoomConfig, RoomsConfig
+from privsyn.ledger.spec import Split, rooms_for
 from privsyn.release.facts import ReleaseFacts
 from privsyn.stages.base import open_context
 from privsyn.stages.run import run
@@ -58,22 +86,157 @@ METHODS = (
 def main() -> None:
     """Print what either takes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("ledger", "dags", "runs"))
+    parser.add_argument("what", choices=("ledger", "dags", "runs", "fits", "plans"))
     parser.add_argument("--releases", type=int, default=5000)
     parser.add_argument("--accounts", type=int, default=1)
     parser.add_argument("--projects", type=int, default=50)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--ledger", help="an empty database, for ledger and runs")
     arguments = parser.parse_args()
+    if arguments.what == "fits":
+        return of_fits()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.what == "ledger":
             of_ledger(Path(folder), arguments.releases, arguments.accounts, arguments.ledger)
         elif arguments.what == "dags":
             of_dags(Path(folder), arguments.projects)
+        elif arguments.what == "plans":
+            of_plans(Path(folder))
         elif arguments.ledger is None:
             parser.error("runs needs --ledger")
         else:
             of_runs(Path(folder), arguments.ledger, arguments.runs)
+
+
+def of_fits(delta: float = 1e-6) -> None:
+    """Print the rows of the table ``fits``."""
+    one, kinds = Guarantee(1.0, delta), _kinds(delta)
+    for names in (*((name,) for name in kinds), *MIXES):
+        mix = [kinds[name] for name in names]
+        row = {"releases": ", ".join(names)}
+        for cap in (10.0, 30.0):
+            plain = Cap.of(cap, delta, Split.of(rooms=False, chances=True))
+            row[f"cap {cap:g}"] = str(_most(partial(_admitted, plain, mix)))
+            row[f"cap {cap:g}, with rooms"] = str(_with_rooms(mix, cap, one))
+            row[f"cap {cap:g}, exact"] = str(_most(partial(_composes, mix, cap, delta)))
+        print(json.dumps({"table": "fits", "row": row}), flush=True)
+
+
+LORA, SECRET = "`dp_lora` (q = .1, 30 steps)", "`invisible_ink` (48 tokens, 20 secret buckets)"
+PLAIN, EVOLUTION, PURE = "the same without a secret", "`private_evolution`", "pure"
+MIXES = (
+    (EVOLUTION, LORA),
+    (EVOLUTION, SECRET),
+    (LORA, SECRET),
+    (EVOLUTION, PURE),
+    (EVOLUTION, PURE, LORA, PLAIN),
+    (EVOLUTION, PURE, LORA, SECRET),
+)
+
+
+def _kinds(delta: float) -> dict[str, Event]:
+    """A release of epsilon 1 of each kind."""
+    one = Guarantee(1.0, delta)
+
+    def drawn(tokens: int, places: int) -> Event:
+        def event(width: float) -> Event:
+            draws = Disjoint((BoundedRange(width, tokens),), places)
+            return RandomAllocation(draws, places) if places > 1 else draws
+
+        return event(calibrate_range(event, one, tokens))
+
+    def noisy(event: Callable[[float], Event]) -> Event:
+        return event(calibrate(event, one, 1e-2, 1e4, increasing=False))
+
+    return {
+        SECRET: drawn(48, 20),
+        "the same with 50 buckets": drawn(48, 50),
+        "the same with 2 buckets and 480 tokens": drawn(480, 2),
+        PLAIN: drawn(48, 1),
+        EVOLUTION: noisy(lambda noise: DiscreteGaussian(noise, 4)),
+        "`keyphrase_seeding`": noisy(Gaussian),
+        LORA: noisy(lambda noise: SampledGaussian(0.1, noise, 30)),
+        "`dp_lora` (q = .01, 1,000 steps)": noisy(lambda noise: SampledGaussian(0.01, noise, 1000)),
+        "`dp_lora` (q = .001, 3,000 steps)": noisy(
+            lambda noise: SampledGaussian(0.001, noise, 3000)
+        ),
+        PURE: Pure(1.0),
+    }
+
+
+def _most(holds: Callable[[int], bool]) -> int:
+    """The largest number that holds, if all below it do."""
+    fits, beyond = 0, 1
+    while holds(beyond):
+        fits, beyond = beyond, 2 * beyond
+    while beyond - fits > 1:
+        middle = (fits + beyond) // 2
+        fits, beyond = (middle, beyond) if holds(middle) else (fits, middle)
+    return fits
+
+
+def _admitted(cap: Cap, mix: list[Event], count: int) -> bool:
+    charges = [cap.charge(event) for event in mix]
+    asked = [charges[number % len(mix)] for number in range(count)]
+    return cap.fits(asked[:-1], asked[-1])
+
+
+def _with_rooms(mix: list[Event], epsilon: float, one: Guarantee) -> int:
+    """How many fit an account that declared rooms for as many of each kind as it can hold."""
+
+    def opened(count: int) -> Cap:
+        rooms = NO_ROOMS
+        for event in mix:
+            match event:
+                case SampledGaussian(rate, noise, steps):
+                    rooms = replace(rooms, rate=rate, noise_multiplier=noise, steps=steps * count)
+                case Pure(loss):
+                    rooms = replace(rooms, loss=loss, responses=count)
+                case RandomAllocation(_, places):
+                    amplified = BucketsRoomConfig(buckets=places, epsilon=one.epsilon, times=count)
+                    room = rooms_for(RoomsConfig(amplified=amplified), one.delta)
+                    rooms = replace(rooms, mu=room.mu, places=places, allocations=count)
+        return Cap.of(epsilon, one.delta, Split.of(rooms=True, chances=True), rooms)
+
+    def holds(count: int) -> bool:
+        try:
+            return _admitted(opened(count), mix, len(mix) * count)
+        except ConfigError:  # the rooms leave nothing
+            return False
+
+    cap = opened(max(_most(holds), 1))
+    return _most(partial(_admitted, cap, mix))
+
+
+def _composes(mix: list[Event], epsilon: float, delta: float, count: int) -> bool:
+    """Whether so many releases, in turn, compose to the cap by their fixed pairs or draws."""
+    numbers = [(count + len(mix) - 1 - at) // len(mix) for at in range(len(mix))]
+    events = [(event, number) for event, number in zip(mix, numbers, strict=True) if number]
+    if len(mix) == 1 and isinstance(mix[0], Disjoint):
+        draws = Rounds(mix[0].events, count)
+        if composed_epsilon(draws, delta) <= epsilon:  # of very many on a coarse grid
+            return True
+    parts: list[Part] = []
+    for event, number in events:
+        # Draws have no fixed pair: Gaussian noise that covers them stands for them.
+        squared = gaussian_mu_squared(event) if isinstance(event, Disjoint) else None
+        fixed = event if squared is None else Gaussian(squared**-0.5)
+        parts += fixed_parts(fixed, number)
+    return fixed_epsilon(tuple(parts), delta) <= epsilon
+
+
+def of_plans(folder: Path, runs: int = 5) -> None:
+    """Print the rows of the table ``plan``: medians, of whole processes in an empty project."""
+    shutil.copy(Path(__file__).parents[1] / "params.yaml", folder)
+    for name in (*METHODS, "all"):
+        chosen = ["--all"] if name == "all" else ["-m", name]
+        process, taken = [sys.executable, "-m", "privsyn", "plan", *chosen], []
+        for _ in range(runs):
+            began = _cpu_seconds()
+            _quiet(process, folder)
+            taken.append(_cpu_seconds() - began)
+        row = {"method": name, "CPU s": f"{sorted(taken)[runs // 2]:.2f}"}
+        print(json.dumps({"table": "plan", "row": row}), flush=True)
 
 
 def timed(name: str, call: Callable[[], Any]) -> Any:
