@@ -19,13 +19,13 @@ from privsyn import layout
 from privsyn.display.tables import Displayable, Table
 from privsyn.dp.accountant import format_epsilon, percent
 from privsyn.dp.events import load
-from privsyn.dp.risk import gaussian_risk, odds, of_profile
 from privsyn.errors import AccountMismatch, BudgetExceeded, VerificationError
-from privsyn.ledger.balances import Balance, Preview, Statement, Step
+from privsyn.ledger.balances import Preview, Statement, Step
 from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Entry, Refusal, State, describe_requester, describe_user
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import NONE, Terms
+from privsyn.release.advice import account_odds, guesses
 from privsyn.report.document import render
 from privsyn.stages.base import Context
 from privsyn.stages.plan import lasts_until
@@ -57,7 +57,9 @@ class Statements(Displayable):
                 f"epsilon {balance.left_epsilon:.4g} (Gaussian noise; other methods: privsyn plan)"
             )
             shown.append(_table_of(title, _RELEASES, statement.releases))
-            shown.append(Table.of(f"{spec.name}: {ODDS.format(unit=spec.unit)}", _odds(balance)))
+            shown.append(
+                Table.of(f"{spec.name}: {ODDS.format(unit=spec.unit)}", account_odds(balance))
+            )
             if spec.terms != NONE:
                 shown.append(Table.of(f"{spec.name}: rules", _terms(spec.terms)))
             if statement.decisions:
@@ -71,19 +73,6 @@ class Statements(Displayable):
 
 
 ODDS = "how often somebody who knows all the other data guesses right if a {unit}'s data was used"
-
-
-def _odds(balance: Balance) -> dict[str, str]:
-    """The odds of an account in words: before, now, and at its cap."""
-    cap = balance.cap
-    found = {
-        "by guessing": 0.5,
-        "from all releases so far": balance.right,
-        "at the cap": of_profile([(cap.epsilon, cap.delta)]).right,
-    }
-    if cap.delta:
-        found["at the cap, of Gaussian noise"] = gaussian_risk(cap.epsilon, cap.delta).right
-    return {name: odds(right) for name, right in found.items()}
 
 
 def _table_of(
@@ -237,7 +226,10 @@ class BudgetPage:
             # What still fits would be computed from charges that somebody may have changed.
             elif edited is None:
                 preview = statement.preview(load(newest.event), self.now)
-                fits = tuple(_fits(newest, preview, crons.get(name, ()), self.now))
+                fits = (
+                    *_fits(newest, preview, crons.get(name, ()), self.now),
+                    f"Of somebody who knows all the other data, {guesses(preview.balance)}.",
+                )
             self.sheets.append(
                 Sheet(
                     statement,

@@ -10,6 +10,7 @@ from typing import Any
 
 from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Event, load
+from privsyn.dp.risk import FAMILY
 from privsyn.errors import BudgetError, BudgetExceeded
 from privsyn.ledger.caps import (
     Cap,
@@ -216,6 +217,7 @@ def _fill(limit: Limit, charges: Sequence[Charge]) -> dict[str, Any]:
         "share": cap.share(charges),
         "spent_epsilon": spent_epsilon,
         "right": cap.right(charges, spent_epsilon),
+        "family_right": cap.right(charges, spent_epsilon, FAMILY),
         "left_epsilon": cap.room_epsilon(charges),
         "entries": len(charges),
         "days": limit.days,

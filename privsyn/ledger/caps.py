@@ -55,7 +55,7 @@ from privsyn.dp.filters import (
     gaussian_budget,
     pure_loss,
 )
-from privsyn.dp.risk import of_profile
+from privsyn.dp.risk import grouped, of_profile
 from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import BudgetError, ConfigError
 from privsyn.ledger.entries import Entry, State
@@ -312,19 +312,22 @@ class Cap:
                 bounds.append(gaussian_epsilon(math.sqrt(mu_squared), delta))
         return min(self.epsilon, *bounds)  # charged at all means covered by some rule
 
-    def right(self, charges: Sequence[Charge], spent_epsilon: float) -> float:
+    def right(self, charges: Sequence[Charge], spent_epsilon: float, units: int = 1) -> float:
         """Chance to name the right one of two equally likely cases from all charged releases.
 
         An upper bound, from the same proofs as ``spent_epsilon``, which is theirs; guessing has .5.
+        Of several ``units`` either all are in the data or none [B23].
         """
         if not charges:
             return 0.5
-        points = [(spent_epsilon, self.delta)]
+        points = list(grouped([(spent_epsilon, self.delta)], units))
         mu_squared = math.fsum(map(_mu_squared, charges))
         if self.gaussian_budget and math.isfinite(mu_squared) and self._counts_fit(charges):
             chances, *used = map(sum, zip(*map(self._takes, charges), strict=True))
             if not any(used):  # what is in rooms is told by its epsilon alone
-                points += gaussian_profile(math.sqrt(mu_squared), chances * self._chance)
+                noise, chance = math.sqrt(mu_squared), chances * self._chance
+                points += grouped(gaussian_profile(noise, chance), units)
+                points += gaussian_profile(units * noise) if not chances else []
         return of_profile(points).right
 
     def room_epsilon(self, earlier: Sequence[Charge]) -> float:

@@ -375,6 +375,7 @@ class Fill:
             delta; not the sum of the releases' epsilons.
         right: Chance to name the right one of two equally likely cases from all charges together,
             at most; guessing has .5.
+        family_right: The same of ``dp.risk.FAMILY`` units together.
         left_epsilon: Epsilon, at the cap's delta, of the largest release of Gaussian noise that
             fits now.
         entries: Charged releases that count.
@@ -389,13 +390,16 @@ class Fill:
     share: float
     spent_epsilon: float
     right: float
+    family_right: float
     left_epsilon: float
     entries: int
     days: int | None = None
 
     def figures(self) -> dict[str, Any]:
         """Cap, losses and room under the names that plans and certificates give them."""
-        return as_plain(self, "account", "entries", "days", "period", "spent_epsilon", "right")
+        return as_plain(
+            self, "account", "entries", "days", "period", "spent_epsilon", "right", "family_right"
+        )
 
 
 TIME = "%Y-%m-%dT%H:%M:%S.%fZ"

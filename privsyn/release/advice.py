@@ -28,10 +28,14 @@ from privsyn.dp.risk import (
     VAST_EPSILON,
     Risk,
     Strength,
+    gaussian_risk,
     group_risk,
+    odds,
+    of_profile,
     risk,
     strength,
 )
+from privsyn.ledger.entries import Fill
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.base import Mechanism, SizedFor
 from privsyn.modalities.registry import modality_of
@@ -133,6 +137,26 @@ def odds_of(
     if epsilon is None:
         return words
     return *words, on_secret(unit, epsilon, risk(without_secret(event)))
+
+
+def account_odds(balance: Fill) -> dict[str, str]:
+    """The odds of an account in words: before, now, and at its cap."""
+    cap = balance.cap
+    found = {
+        "by guessing": 0.5,
+        "from all releases so far": balance.right,
+        f"from them of {FAMILY} units together": balance.family_right,
+        "at the cap": of_profile([(cap.epsilon, cap.delta)]).right,
+    }
+    if cap.delta:
+        found["at the cap, of Gaussian noise"] = gaussian_risk(cap.epsilon, cap.delta).right
+    return {name: odds(right) for name, right in found.items()}
+
+
+def guesses(balance: Fill) -> str:
+    """The odds of an account in a sentence without its end."""
+    told = (f"{right} {when}" for when, right in account_odds(balance).items())
+    return f"a guess if one unit's data was used is right {'; '.join(told)}"
 
 
 SCALE = f"{STRONG_EPSILON:g} is strong, {LARGE_EPSILON:g} weak, {VAST_EPSILON:g} none"
