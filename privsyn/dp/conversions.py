@@ -53,11 +53,11 @@ def rdp_budget(epsilon: float, order: float, delta: float) -> float:
     return epsilon - shrink - tail - 2 * ROUNDING * size
 
 
-def best_epsilon(curve: Callable[[float], float], delta: float) -> float:
+def best_epsilon(curve: Callable[[float], float], delta: float, steps: int = 30) -> float:
     """Smallest epsilon over orders 1 + [1e-3, 1e6]: by a grid, then by golden section.
 
     The log moment is convex in the order, so epsilon is quasi-convex in it and has one valley. Any
-    tried order gives a valid epsilon [B1].
+    tried order gives a valid epsilon [B1]. Fewer ``steps`` of the section are faster and looser.
     """
 
     def at(log_u: float) -> float:
@@ -71,7 +71,7 @@ def best_epsilon(curve: Callable[[float], float], delta: float) -> float:
         range(len(grid) - 1), True, key=lambda place: known(grid[place]) <= known(grid[place + 1])
     )
     low, high = grid[max(lowest - 1, 0)], grid[min(lowest + 1, len(grid) - 1)]
-    return min(known(grid[lowest]), golden_section(at, low, high, steps=30)[1])
+    return min(known(grid[lowest]), golden_section(at, low, high, steps)[1])
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -209,21 +209,25 @@ def covering_mu(
         fits: NDArray[np.bool_] = deltas[:-1][at] <= lower * (1 - margin)
         return fits & (deltas[1:][at] <= upper * (1 - margin))
 
-    def least(at: NDArray[np.intp], bare: float, read: float) -> tuple[float, float]:
+    def least(at: NDArray[np.intp], bare: float, most: float, read: float) -> tuple[float, float]:
         """By bisection a mu too small for some of the cells, and one that covers them."""
-        return bisected(lambda mu: bool(covers(mu, at).all()), max(low, bare), high, read)
+        return bisected(lambda mu: bool(covers(mu, at).all()), max(low, bare), most, read)
 
     cells = np.arange(len(left))
     # Some cells say what mu is too small. Few of the others ask for more, and they alone decide.
-    bare, _ = least(cells[:: max(1, len(cells) // _SOME)], low, 1e-4)
-    _, mu = least(cells[~covers(bare, cells)], bare, _MU_READ)
+    bare, near = least(cells[:: max(1, len(cells) // _SOME)], low, high, 1e-4)
+    at, mu = cells[~covers(bare, cells)], min(near * _NEAR, high)
+    mu = mu if covers(mu, at).all() else high
+    for read in (1e-6, 1e-9, _MU_READ):
+        bare, mu = least(at, bare, mu, read)
+        at = at[~covers(bare, at)]
     if not covers(mu, cells).all():  # a curve near zero, where rounding decides single cells
-        _, mu = least(cells, low, _MU_READ)
+        _, mu = least(cells, low, high, _MU_READ)
     # privacy: whatever the search compared, the result covers every cell
     return next((one for one in (mu, high) if covers(one, cells).all()), math.inf)
 
 
-_SOME = 60
+_SOME, _NEAR = 60, 1.001
 
 # A ledger is verified on other processors: what their rounding moves stays below its slack of 1e-9.
 _MU_READ = 1e-12
