@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.conversions import bisected
 from privsyn.dp.events import Pure
-from privsyn.dp.mechanisms import Laplace
+from privsyn.dp.mechanisms import Laplace, round_up
 from privsyn.dp.noise import NoiseSource
 
 STEPS = 2**20
@@ -71,7 +72,7 @@ class NoisyAccuracy:
         """The mechanism: its scale and price."""
         # privacy: the L1 distance of (right, wrong). A unit has STEPS in total; two may differ.
         sensitivity = self.adjacency.moves * STEPS
-        return Laplace(sensitivity, _up(Fraction(sensitivity) / Fraction(self.epsilon)))
+        return Laplace(sensitivity, round_up(Fraction(sensitivity) / Fraction(self.epsilon)))
 
     @property
     def event(self) -> Pure:
@@ -163,14 +164,4 @@ def _two_sided_sum(
 
 def _sum_of_two(chance: float) -> float:
     """A bound that the sum of two Laplace variables of scale 1 exceeds with at most this chance."""
-    low, high = 0.0, 100.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        passed = (2 + middle) / 4 * math.exp(-middle)
-        low, high = (middle, high) if passed > chance else (low, middle)
-    return high
-
-
-def _up(exact: Fraction) -> float:
-    value = float(exact)
-    return value if Fraction(value) >= exact else math.nextafter(value, math.inf)
+    return bisected(lambda at: (2 + at) / 4 * math.exp(-at) <= chance, 0.0, 100.0)[1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from privsyn.dp import bounded_range, conversions
 from privsyn.dp.events import (
@@ -48,27 +48,19 @@ Part = tuple[float, float, int] | Allocation | PureSteps
 
 def scaled(event: Event, factor: float) -> Event:
     """The event with ``factor`` times as much noise everywhere."""
-    match event:
-        case Pure(epsilon):
-            return Pure(epsilon / factor)
-        case ZCDP(one, count):
-            return ZCDP(one / factor**2, count)
-        case BoundedRange(width, count):
-            return BoundedRange(width / factor, count)
-        case Gaussian(noise, count):
-            return Gaussian(noise * factor, count)
-        case DiscreteGaussian(noise, count):
-            return DiscreteGaussian(noise * factor, count)
-        case SampledGaussian(rate, noise, steps):
-            return SampledGaussian(rate, noise * factor, steps)
-        case Composed(events):
-            return Composed(tuple(scaled(child, factor) for child in events))
-        case Rounds(events, count):
-            return Rounds(tuple(scaled(child, factor) for child in events), count)
-        case Disjoint(events, cells):
-            return Disjoint(tuple(scaled(child, factor) for child in events), cells)
-        case RandomAllocation(inner, places):
-            return RandomAllocation(scaled(inner, factor), places)
+    changes: dict[str, Any] = {}
+    for name, value in vars(event).items():
+        if name in _NOISE:
+            changes[name] = value * factor ** _NOISE[name]
+        elif name == "events":
+            changes[name] = tuple(scaled(child, factor) for child in value)
+        elif name == "event":
+            changes[name] = scaled(value, factor)
+    return replace(event, **changes)
+
+
+_NOISE = {"epsilon": -1, "rho": -2, "range": -1, "noise_multiplier": 1}
+"""Power of the factor in each field of an event that follows from its noise."""
 
 
 def fold(event: Event, price: Callable[[Event], float]) -> float:

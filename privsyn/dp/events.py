@@ -17,18 +17,37 @@ MAX_DEPTH = 16
 """Deepest nesting that ``load`` accepts: a row of the ledger may come from an altered database."""
 
 
+class _Checked:
+    """An event whose fields are within their bounds, which follow from their names."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).copy().items():
+            if name in _BOUNDS:
+                _real(self, name, **_BOUNDS[name])
+            elif name in ("event", "events"):
+                _events(value if name == "events" else (value,))
+            elif type(value) is not int or value < 1:
+                raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
+
+
+_BOUNDS: Mapping[str, Mapping[str, float]] = {
+    "epsilon": {"low": 0.0},
+    "rho": {"low": 0.0},
+    "range": {"low": 0.0},
+    "noise_multiplier": {"above": 0.0},
+    "rate": {"low": 0.0, "high": 1.0},
+}
+
+
 @dataclass(frozen=True)
-class Pure:
+class Pure(_Checked):
     """A mechanism of pure loss ``epsilon`` (nats)."""
 
     epsilon: float
 
-    def __post_init__(self) -> None:
-        _real(self, "epsilon", low=0.0)
-
 
 @dataclass(frozen=True)
-class ZCDP:
+class ZCDP(_Checked):
     """``count`` adaptive runs of a mechanism that is ``rho``-zCDP.
 
     >>> ZCDP(rho=0.01, count=3)
@@ -38,13 +57,9 @@ class ZCDP:
     rho: float
     count: int = 1
 
-    def __post_init__(self) -> None:
-        _real(self, "rho", low=0.0)
-        _natural(self, "count")
-
 
 @dataclass(frozen=True)
-class BoundedRange:
+class BoundedRange(_Checked):
     """``count`` adaptive draws whose log ratio between neighbors lies in [t - range, t].
 
     t in [0, range] may depend on the draw and on all earlier draws; only ``range`` is public. The
@@ -57,13 +72,9 @@ class BoundedRange:
     range: float
     count: int = 1
 
-    def __post_init__(self) -> None:
-        _real(self, "range", low=0.0)
-        _natural(self, "count")
-
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(_Checked):
     """``count`` adaptive runs of real-valued Gaussian noise.
 
     Attributes:
@@ -74,13 +85,9 @@ class Gaussian:
     noise_multiplier: float
     count: int = 1
 
-    def __post_init__(self) -> None:
-        _real(self, "noise_multiplier", above=0.0)
-        _natural(self, "count")
-
 
 @dataclass(frozen=True)
-class DiscreteGaussian:
+class DiscreteGaussian(_Checked):
     """``count`` adaptive runs of discrete Gaussian noise *on a fine lattice*.
 
     The standard deviation is at least 2^16 lattice steps: only then does the continuous curve
@@ -94,13 +101,9 @@ class DiscreteGaussian:
     noise_multiplier: float
     count: int = 1
 
-    def __post_init__(self) -> None:
-        _real(self, "noise_multiplier", above=0.0)
-        _natural(self, "count")
-
 
 @dataclass(frozen=True)
-class SampledGaussian:
+class SampledGaussian(_Checked):
     """``steps`` adaptive rounds of Gaussian noise on a Poisson sample of the units.
 
     It holds for neighbors that differ by one unit that is there or contributes nothing, not for the
@@ -117,24 +120,16 @@ class SampledGaussian:
     noise_multiplier: float
     steps: int
 
-    def __post_init__(self) -> None:
-        _real(self, "rate", low=0.0, high=1.0)
-        _real(self, "noise_multiplier", above=0.0)
-        _natural(self, "steps")
-
 
 @dataclass(frozen=True)
-class Composed:
+class Composed(_Checked):
     """All of ``events``, one after the other, on the same units. Costs add."""
 
     events: tuple[Event, ...]
 
-    def __post_init__(self) -> None:
-        _events(self.events, "sequence")
-
 
 @dataclass(frozen=True)
-class Rounds:
+class Rounds(_Checked):
     """All of ``events``, one after the other, repeated ``count`` times on the same units.
 
     It equals a sequence of ``count`` such sequences, each chosen after the earlier ones. Costs add.
@@ -143,13 +138,9 @@ class Rounds:
     events: tuple[Event, ...]
     count: int
 
-    def __post_init__(self) -> None:
-        _events(self.events, "rounds")
-        _natural(self, "count")
-
 
 @dataclass(frozen=True)
-class Disjoint:
+class Disjoint(_Checked):
     """Each of ``cells`` public parts of the data runs one of ``events``. The costliest one counts.
 
     Right only where the part of a record is fixed by the record's own unit id and label, and
@@ -167,8 +158,7 @@ class Disjoint:
     cells: int
 
     def __post_init__(self) -> None:
-        _events(self.events, "disjoint")
-        _natural(self, "cells")
+        super().__post_init__()
         # A part runs exactly one event, so there are never more events than parts.
         if self.cells < len(self.events):
             raise ValueError(f"cells={self.cells} is less than the {len(self.events)} events")
@@ -178,7 +168,7 @@ class Disjoint:
 
 
 @dataclass(frozen=True)
-class RandomAllocation:
+class RandomAllocation(_Checked):
     """``event`` in the place of each unit: one of ``places``, drawn uniformly and kept secret.
 
     Right only where the place of a unit is drawn anew in every release, independently of the data
@@ -195,8 +185,7 @@ class RandomAllocation:
     places: int
 
     def __post_init__(self) -> None:
-        _events((self.event,), "random allocation")
-        _natural(self, "places")
+        super().__post_init__()
         if any(isinstance(leaf, SampledGaussian) for leaf in leaves(self.event)):
             raise ValueError("a sampled Gaussian cannot run in a place drawn at random")
         # [B19] proves one draw of places, not a draw inside another.
@@ -350,15 +339,9 @@ def _real(
     object.__setattr__(event, name, value + 0.0)  # -0.0 becomes 0.0: one event, one JSON
 
 
-def _natural(event: object, name: str) -> None:
-    value = getattr(event, name)
-    if type(value) is not int or value < 1:
-        raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
-
-
-def _events(events: object, kind: str) -> None:
+def _events(events: object) -> None:
     if not isinstance(events, tuple) or not events:
-        raise ValueError(f"a {kind} needs a tuple of at least one event")
+        raise ValueError("events must be a tuple of at least one event")
     for child in events:
         if type(child) not in KINDS.values():
             raise TypeError(f"{type(child).__name__} is not an event")

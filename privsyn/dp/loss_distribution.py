@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,7 +202,7 @@ class _Curve:
 
 def _curves(side: _Side, near: Sequence[float], reach: float) -> list[_Curve]:
     """Curves of a direction, each close to the truth near one delta; see ``_tilted_deltas``."""
-    tilts = [(delta, _tilt(side.steps, side.width, math.log(delta))) for delta in near]
+    tilts = [(delta, _tilt_at(side, delta)) for delta in near]
     # If the largest loss is small, the best tilts are steep and useless for small losses.
     tilts += [(tilts[0][0], gentle) for gentle in _GENTLE_TILTS if gentle < tilts[0][1]]
     curves = []
@@ -310,13 +310,13 @@ def _direction(
     # Every tilt gives a valid bound, so the least of several is valid. The best tilt of Chernoff's
     # bound at delta is nearly the best here. If epsilon is far below Chernoff's, that tilt inflates
     # the FFT's error; then the best tilt at the epsilon found is tried.
-    tilt, least = _tilt(side.steps, side.width, math.log(delta)), math.inf
+    tilt, least = _tilt_at(side, delta), math.inf
     for _ in range(_TILTS):
         epsilon, blind = _tilted_epsilon(side, tilt, least)
         closer, least = epsilon < least * (1 - _CLOSER), min(least, epsilon)
         if not (blind and closer) or least <= enough:
             break
-        tilt = _saddle(side.steps, side.width, least)
+        tilt = _tilt(partial(_log_delta, side, least))
     return least
 
 
@@ -507,25 +507,20 @@ def _moment(steps: Sequence[_Step], width: float, tilt: float) -> float:
     return math.fsum(step.steps * _log_moment(step, width, tilt) for step in steps)
 
 
-def _tilt(steps: Sequence[_Step], width: float, log_delta: float) -> float:
-    """The tilt of the best Chernoff bound at delta."""
-
-    def epsilon(log_tilt: float) -> float:
-        tilt = math.exp(log_tilt)
-        return (_moment(steps, width, tilt) - log_delta) / tilt
-
-    # Every tilt gives a valid bound.
-    return math.exp(golden_section(epsilon, *_TILT_RANGE, steps=24)[0])
+def _tilt(bound: Callable[[float], float]) -> float:
+    """The tilt of the best Chernoff bound; every tilt gives a valid one."""
+    best = golden_section(lambda log_tilt: bound(math.exp(log_tilt)), *_TILT_RANGE, steps=24)
+    return math.exp(best[0])
 
 
-def _saddle(steps: Sequence[_Step], width: float, epsilon: float) -> float:
-    """The tilt of the best Chernoff bound at epsilon."""
+def _log_delta(side: _Side, epsilon: float, tilt: float) -> float:
+    """Log of Chernoff's bound at epsilon."""
+    return _moment(side.steps, side.width, tilt) - tilt * epsilon
 
-    def log_delta(log_tilt: float) -> float:
-        tilt = math.exp(log_tilt)
-        return _moment(steps, width, tilt) - tilt * epsilon
 
-    return math.exp(golden_section(log_delta, *_TILT_RANGE, steps=24)[0])
+def _tilt_at(side: _Side, delta: float) -> float:
+    """The best tilt at a delta."""
+    return _tilt(lambda tilt: (_moment(side.steps, side.width, tilt) - math.log(delta)) / tilt)
 
 
 def _tilted_mass(step: _Step, width: float, tilt: float) -> NDArray[np.float64]:

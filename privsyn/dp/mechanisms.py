@@ -38,7 +38,9 @@ TABLE_ABOVE = 50_000
 
 _FINER = 2**16
 _LARGEST = 2**46
-_LEAST_SIGMA, _MOST_STEPS, _MOST_NUMBERS = 2.0**36, 2**16, 2**28
+_MOST_STEPS, _MOST_NUMBERS = 2**16, 2**28
+_LEAST_NOISE = 2.0**36 / (CLIP_STEPS * _FINER)
+_MOST_NOISE = table_gaussian.MOST_SIGMA / (CLIP_STEPS * _FINER)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class ExponentialMechanism(_Scaled):
     def event(self) -> events.BoundedRange:
         """Price of one draw."""
         # 2 sensitivity / scale: the chosen score may rise while all others fall [B4].
-        return events.BoundedRange(range=_up(2 * self._ratio))
+        return events.BoundedRange(range=round_up(2 * self._ratio))
 
     def draw(self, scores: NDArray[np.int64], noise: NoiseSource) -> int:
         """Draw one index.
@@ -108,7 +110,7 @@ class AboveThreshold(_Scaled):
     @property
     def event(self) -> events.Pure:
         """Price of one round."""
-        return events.Pure(epsilon=_up(2 * self._ratio))
+        return events.Pure(epsilon=round_up(2 * self._ratio))
 
     def threshold(self, theta: int, noise: NoiseSource) -> int:
         """The noisy threshold of a round."""
@@ -135,7 +137,7 @@ class Laplace(_Scaled):
     @property
     def event(self) -> events.Pure:
         """Price of one draw."""
-        return events.Pure(epsilon=_up(self._ratio))
+        return events.Pure(epsilon=round_up(self._ratio))
 
     def draw(self, values: NDArray[np.int64], noise: NoiseSource) -> NDArray[np.int64]:
         """Add noise to every entry; TypeError unless int64."""
@@ -168,7 +170,7 @@ class DiscreteGaussian:
         ratio = Fraction(self.sensitivity) / Fraction(self.sigma)
         # On a coarse lattice the continuous curve claims less than the truth [B6].
         if self.sigma < FINE_SIGMA:
-            return events.ZCDP(rho=_up(ratio**2 / 2))
+            return events.ZCDP(rho=round_up(ratio**2 / 2))
         return events.DiscreteGaussian(noise_multiplier=_down(1 / ratio))
 
     def draw(self, values: NDArray[np.int64], noise: NoiseSource) -> NDArray[np.int64]:
@@ -177,10 +179,10 @@ class DiscreteGaussian:
         return noise.gaussian(values, float(self.sigma))
 
 
-def root_up(squared: int) -> float:
+def rootround_up(squared: int) -> float:
     """The square root of an integer, rounded up: an L2 sensitivity.
 
-    >>> root_up(9), root_up(2) ** 2 >= 2
+    >>> rootround_up(9), rootround_up(2) ** 2 >= 2
     (3.0, True)
     """
     root = math.sqrt(squared)
@@ -218,16 +220,14 @@ class SampledGaussian:
         if not (type(self.steps) is int and 1 <= self.steps <= _MOST_STEPS):
             raise ValueError(f"steps={self.steps!r} must be a whole number in [1, {_MOST_STEPS}]")
         # Below this the lattice is too coarse for the error that [B12] bounds.
-        least = _LEAST_SIGMA / (CLIP_STEPS * _FINER)
-        if self.noise_multiplier < least:
-            raise ValueError(f"noise_multiplier={self.noise_multiplier!r} is below {least}")
+        if self.noise_multiplier < _LEAST_NOISE:
+            raise ValueError(f"noise_multiplier={self.noise_multiplier!r} is below {_LEAST_NOISE}")
         if self.sampler not in get_args(Sampler):
             raise ValueError(f"sampler={self.sampler!r} must be one of {get_args(Sampler)}")
-        most = table_gaussian.MOST_SIGMA / (CLIP_STEPS * _FINER)
         if self.sampler == "table" and not self._table_holds:
             raise ValueError(
                 f"sampler='table' needs rate={self.rate!r} below 1 and "
-                f"noise_multiplier={self.noise_multiplier!r} at most {most}; use 'opendp'"
+                f"noise_multiplier={self.noise_multiplier!r} at most {_MOST_NOISE}; use 'opendp'"
             )
 
     @property
@@ -237,8 +237,7 @@ class SampledGaussian:
 
     @property
     def _table_holds(self) -> bool:
-        most = table_gaussian.MOST_SIGMA / (CLIP_STEPS * _FINER)
-        return self.rate < 1 and self.noise_multiplier <= most
+        return self.rate < 1 and self.noise_multiplier <= _MOST_NOISE
 
     def sample(self, units: int, noise: NoiseSource) -> NDArray[np.bool_]:
         """Mask of the units in a step's sample, shape (units,). It is secret, and so is its sum."""
@@ -268,7 +267,8 @@ class SampledGaussian:
         return fine / (CLIP_STEPS * _FINER)
 
 
-def _up(exact: Fraction) -> float:
+def round_up(exact: Fraction) -> float:
+    """The least float that is not below an exact number."""
     # Rational arithmetic: a price must not be rounded below the truth [B10].
     value = float(exact)
     return value if Fraction(value) >= exact else math.nextafter(value, math.inf)

@@ -33,6 +33,7 @@ from functools import lru_cache
 from itertools import accumulate, islice
 from typing import Any, TypeAlias
 
+from privsyn.dp import conversions
 from privsyn.dp.accountant import epsilon_at, fixed_epsilon, gaussian_profile, guarantee, loss_at
 from privsyn.dp.calibration import rooms_budget, rooms_epsilon
 from privsyn.dp.conversions import LATTICE_SLACK, gaussian_epsilon
@@ -242,31 +243,24 @@ class Cap:
         if self.split is not None and not earlier:
             return self.epsilon  # as a first release
 
-        def fits(log_factor: float) -> bool:
+        def fits(factor: float) -> bool:
             try:
-                return self.fits(earlier, self.charge(scaled(event, math.exp(log_factor))))
+                return self.fits(earlier, self.charge(scaled(event, factor)))
             except (ArithmeticError, ValueError):  # noise beyond what a number holds
                 return False
 
-        # Bisects the logarithm of a factor on all noise: more noise always fits at least as well.
-        noisy, quiet = 0.0, 0.0
-        step = 0.5
-        if fits(0.0):
-            while step < _FURTHEST and fits(quiet - step):
-                quiet -= step
-                step *= 2
-            noisy, quiet = quiet, quiet - step
+        # A factor on all noise: more noise always fits at least as well.
+        near, step, least = 1.0, _STEP, fits(1.0)
+        while step < _FURTHEST:
+            further = near / step if least else near * step
+            if fits(further) is not least:
+                break
+            near, step = further, step**2
         else:
-            while not fits(noisy + step):
-                noisy += step
-                step *= 2
-                if noisy > _FURTHEST:
-                    return 0.0
-            noisy, quiet = noisy + step, noisy
-        while noisy - quiet > 0.01:
-            middle = (noisy + quiet) / 2
-            noisy, quiet = (middle, quiet) if fits(middle) else (noisy, middle)
-        return min(epsilon_at(scaled(event, math.exp(noisy)), self.delta), self.epsilon)
+            if not least:
+                return 0.0
+        noisy = conversions.bisected(fits, *sorted((near, further)), read=0.01)[1]
+        return min(epsilon_at(scaled(event, noisy), self.delta), self.epsilon)
 
     def total(self, losses: Iterable[float]) -> float:
         """Sum of losses, rounded once."""
@@ -397,7 +391,7 @@ _NEAR = 2.0**-48
 """Relative distance from a budget within which losses are summed as fractions."""
 
 MOST_COPIES = 2**17
-_FURTHEST = 40.0
+_STEP, _FURTHEST = math.exp(0.5), math.exp(40.0)
 
 
 _WITH_CHANCE = frozenset({"random_allocation", "sampled_gaussian"})

@@ -167,31 +167,23 @@ def standing(
     about = [one for one in decisions if one.what is what and one.digest == digest]
     refused = [number for number, one in enumerate(about) if not one.approved]
     since = about[refused[-1] + 1 :] if refused else about
-    doing = f"{name} is not to be {'reserved' if what is What.SPEND else 'published'}"
+    # Nobody known asked: then whoever approves may be the one who asked.
+    others = [one for one in since if asker is not None and asker not in one.people]
+    if stands := others if two_people else since:
+        return stands[-1]
     hint = f"Have it approved: privsyn approve {name} --{what}, or in Airflow."
     if not since and refused:
-        last = about[refused[-1]]
-        why = f" ({last.comment})" if last.comment else ""
-        raise ApprovalNeeded(
-            f"{doing}: {last.approver} rejected it on {last.at:%Y-%m-%d %H:%M} UTC{why}.",
-            hint="Another release, or another decision.",
-        )
-    if not since:
+        last, hint = about[refused[-1]], "Another release, or another decision."
+        comment = f" ({last.comment})" if last.comment else ""
+        why = f": {last.approver} rejected it on {last.at:%Y-%m-%d %H:%M} UTC{comment}."
+    elif not since:
         earlier = [one for one in decisions if one.what is what and one.approved]
-        other = " What was approved before was something else." if earlier else ""
-        raise ApprovalNeeded(f"{doing} before somebody has approved it.{other}", hint=hint)
-    if not two_people:
-        return since[-1]
-    # Nobody known asked: then whoever approves may be the one who asked.
-    if asker is None:
-        raise ApprovalNeeded(
-            f"{doing}: two people are asked for, and nobody knows who asked.", hint=hint
-        )
-    others = [one for one in since if asker not in one.people]
-    if not others:
-        raise ApprovalNeeded(
-            f"{doing}: {asker} asked for it and approved it, and account.approval.two_people asks "
-            "for two people.",
-            hint=hint,
-        )
-    return others[-1]
+        why = " before somebody has approved it."
+        why += " What was approved before was something else." if earlier else ""
+    elif asker is None:
+        why = ": two people are asked for, and nobody knows who asked."
+    else:
+        asked = "account.approval.two_people asks for two people"
+        why = f": {asker} asked for it and approved it, and {asked}."
+    doing = f"{name} is not to be {'reserved' if what is What.SPEND else 'published'}"
+    raise ApprovalNeeded(f"{doing}{why}", hint=hint)
