@@ -179,10 +179,10 @@ class DiscreteGaussian:
         return noise.gaussian(values, float(self.sigma))
 
 
-def rootround_up(squared: int) -> float:
+def root_up(squared: int) -> float:
     """The square root of an integer, rounded up: an L2 sensitivity.
 
-    >>> rootround_up(9), rootround_up(2) ** 2 >= 2
+    >>> root_up(9), root_up(2) ** 2 >= 2
     (3.0, True)
     """
     root = math.sqrt(squared)

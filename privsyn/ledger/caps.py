@@ -259,7 +259,8 @@ class Cap:
         else:
             if not least:
                 return 0.0
-        noisy = conversions.bisected(fits, *sorted((near, further)), read=0.01)[1]
+        quiet, noisy = min(near, further), max(near, further)
+        noisy = conversions.bisected(fits, quiet, noisy, read=0.01)[1]
         return min(epsilon_at(scaled(event, noisy), self.delta), self.epsilon)
 
     def total(self, losses: Iterable[float]) -> float:

@@ -43,6 +43,12 @@ CASES = {
         "import privsyn.ledger",
         "numpy scipy pandas torch opendp psycopg privsyn.dp.accountant",
     ),
+    "a ledger that is not there": (
+        "import privsyn.display.plans; from privsyn.ledger.ledger import Ledger\n"
+        "accounts = Ledger('sqlite:////nowhere/ledger.db').accounts\n"
+        "assert accounts.all() == [] and accounts.find('clinic') is None",
+        "scipy sqlalchemy",
+    ),
     "the package": (
         "import privsyn; assert privsyn.__version__\n"
         "assert not [name for name in sys.modules if name.startswith('privsyn.')]\n"

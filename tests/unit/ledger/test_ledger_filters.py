@@ -300,6 +300,21 @@ def test_the_odds_of_an_account_are_those_of_its_releases_together():
     assert math.e / (1 + math.e) <= right(cap, [pure]) < 0.8
 
 
+def test_the_odds_of_a_family_are_those_of_its_units_together():
+    cap = Cap.of(10.0, DELTA)
+    charge = cap.charge(votes(0.5))
+    spent = cap.spent_epsilon([charge] * 2)
+    one, *more = (cap.right([charge] * 2, spent, units) for units in (1, 2, 4))
+    assert one == cap.right([charge] * 2, spent)
+    for units, together in zip((2, 4), more, strict=True):  # their mus add
+        exact = float(norm.cdf(units * math.sqrt(2 * charge.mu_squared) / 2))
+        assert one < exact <= together <= exact + 1e-3
+    secret = Cap.of(10.0, DELTA, SECRET)  # chances have no such sum: by the profile alone
+    drawn = secret.charge(allocated(0.1))
+    spent = secret.spent_epsilon([drawn])
+    assert secret.right([drawn], spent) < secret.right([drawn], spent, 2) < 1
+
+
 def test_the_odds_count_the_chances_of_secret_buckets():
     cap = Cap.of(10.0, DELTA, SECRET)
     charge = cap.charge(allocated(0.3))
