@@ -183,7 +183,7 @@ def standing(
     elif asker is None:
         why = ": two people are asked for, and nobody knows who asked."
     else:
-        asked = "account.approval.two_people asks for two people"
-        why = f": {asker} asked for it and approved it, and {asked}."
+        why = f": {asker} asked for it and approved it, and account.approval.two_people asks for "
+        why += "two people."
     doing = f"{name} is not to be {'reserved' if what is What.SPEND else 'published'}"
     raise ApprovalNeeded(f"{doing}{why}", hint=hint)

@@ -142,21 +142,21 @@ def odds_of(
 def account_odds(balance: Fill) -> dict[str, str]:
     """The odds of an account in words: before, now, and at its cap."""
     cap = balance.cap
-    found = {
+    chances = {
         "by guessing": 0.5,
         "from all releases so far": balance.right,
         f"from them of {FAMILY} units together": balance.family_right,
         "at the cap": of_profile([(cap.epsilon, cap.delta)]).right,
     }
     if cap.delta:
-        found["at the cap, of Gaussian noise"] = gaussian_risk(cap.epsilon, cap.delta).right
-    return {name: odds(right) for name, right in found.items()}
+        chances["at the cap, of Gaussian noise"] = gaussian_risk(cap.epsilon, cap.delta).right
+    return {name: odds(right) for name, right in chances.items()}
 
 
 def guesses(balance: Fill) -> str:
     """The odds of an account in a sentence without its end."""
-    told = (f"{right} {when}" for when, right in account_odds(balance).items())
-    return f"a guess if one unit's data was used is right {'; '.join(told)}"
+    parts = (f"{right} {when}" for when, right in account_odds(balance).items())
+    return f"a guess if one unit's data was used is right {'; '.join(parts)}"
 
 
 SCALE = f"{STRONG_EPSILON:g} is strong, {LARGE_EPSILON:g} weak, {VAST_EPSILON:g} none"
