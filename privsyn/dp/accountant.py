@@ -156,10 +156,10 @@ def roughly(event: Event, delta: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def renyi_epsilon(event: Event, delta: float, steps: int = 30) -> float:
+def renyi_epsilon(event: Event, delta: float) -> float:
     """Epsilon by the Renyi curve alone, at its best order: fast, and never below the truth."""
     check_delta(delta)
-    return conversions.best_epsilon(partial(loss_at, event), delta, steps)
+    return conversions.best_epsilon(partial(loss_at, event), delta)
 
 
 def fixed_epsilon(parts: tuple[Part, ...], delta: float) -> float:
@@ -170,18 +170,15 @@ def fixed_epsilon(parts: tuple[Part, ...], delta: float) -> float:
     return sampled_gaussian_epsilon(parts, delta) if delta else math.inf
 
 
-def loss_distribution_epsilon(event: Event, delta: float, points: int | None = None) -> float:
-    """Epsilon by the loss distribution alone; infinite without a sampled Gaussian.
-
-    Fewer grid ``points`` take less time and give a larger epsilon.
-    """
+def loss_distribution_epsilon(event: Event, delta: float) -> float:
+    """Epsilon by the loss distribution alone; infinite without a sampled Gaussian."""
     check_delta(delta)
     parts, pure = sampled_parts(event)
     if not parts or delta == 0:
         return math.inf
     from privsyn.dp.loss_distribution import sampled_gaussian_epsilon  # late: loads scipy
 
-    return sampled_gaussian_epsilon(parts, delta, pure, points)
+    return sampled_gaussian_epsilon(parts, delta, pure)
 
 
 def allocation_epsilon(

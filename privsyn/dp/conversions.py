@@ -53,11 +53,11 @@ def rdp_budget(epsilon: float, order: float, delta: float) -> float:
     return epsilon - shrink - tail - 2 * ROUNDING * size
 
 
-def best_epsilon(curve: Callable[[float], float], delta: float, steps: int = 30) -> float:
+def best_epsilon(curve: Callable[[float], float], delta: float) -> float:
     """Smallest epsilon over orders 1 + [1e-3, 1e6]: by a grid, then by golden section.
 
     The log moment is convex in the order, so epsilon is quasi-convex in it and has one valley. Any
-    tried order gives a valid epsilon [B1]. Fewer ``steps`` of the section are faster and looser.
+    tried order gives a valid epsilon [B1].
     """
 
     def at(log_u: float) -> float:
@@ -71,7 +71,7 @@ def best_epsilon(curve: Callable[[float], float], delta: float, steps: int = 30)
         range(len(grid) - 1), True, key=lambda place: known(grid[place]) <= known(grid[place + 1])
     )
     low, high = grid[max(lowest - 1, 0)], grid[min(lowest + 1, len(grid) - 1)]
-    return min(known(grid[lowest]), golden_section(at, low, high, steps)[1])
+    return min(known(grid[lowest]), golden_section(at, low, high, steps=30)[1])
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -221,9 +221,10 @@ def covering_mu(
     for read in (1e-6, 1e-9, _MU_READ):
         bare, mu = least(at, bare, mu, read)
         at = at[~covers(bare, at)]
-    if not covers(mu, cells).all():  # a curve near zero, where rounding decides single cells
-        _, mu = least(cells, low, high, _MU_READ)
     # privacy: whatever the search compared, the result covers every cell
+    if covers(mu, cells).all():
+        return mu
+    _, mu = least(cells, low, high, _MU_READ)  # near zero rounding decides single cells
     return next((one for one in (mu, high) if covers(one, cells).all()), math.inf)
 
 

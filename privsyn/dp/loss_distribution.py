@@ -57,7 +57,7 @@ _MOST_PURE = 300.0
 
 @lru_cache(maxsize=256)
 def sampled_gaussian_epsilon(
-    parts: tuple[Part, ...], delta: float, pure: tuple[float, ...] = (), points: int | None = None
+    parts: tuple[Part, ...], delta: float, pure: tuple[float, ...] = ()
 ) -> float:
     """An upper bound on epsilon at ``delta`` of composed sampled Gaussians and other fixed pairs.
 
@@ -68,7 +68,6 @@ def sampled_gaussian_epsilon(
         parts: The steps, by kind; rates in (0, 1].
         delta: In (0, 1).
         pure: Losses of pure steps on the same units, each as randomized response [B3].
-        points: Grid points of the composed distribution; None: ``POINTS``.
 
     Returns:
         Epsilon, at least 0; infinite if the grid cannot hold the losses.
@@ -76,8 +75,8 @@ def sampled_gaussian_epsilon(
     if math.fsum(pure) > _MOST_PURE:
         return math.inf
     # Composed separately: removal is usually the larger direction, so the other can stop early.
-    removal = _direction(parts, delta, True, 0.0, pure, points)
-    return max(removal, _direction(parts, delta, False, removal, pure, points))
+    removal = _direction(parts, delta, True, pure=pure)
+    return max(removal, _direction(parts, delta, False, enough=removal, pure=pure))
 
 
 @lru_cache(maxsize=64)
@@ -284,7 +283,7 @@ def _side(
     delta: float,
     removed: bool,
     pure: Sequence[float],
-    points: int | None,
+    points: int | None = None,
 ) -> _Side | None:
     """A direction; None if the grid cannot hold its losses."""
     tail = delta * _TAIL / sum(steps for *_, steps in parts)
@@ -301,10 +300,9 @@ def _direction(
     removed: bool,
     enough: float = 0.0,
     pure: Sequence[float] = (),
-    points: int | None = None,
 ) -> float:
     """A bound for one direction; below ``enough`` it need not be tight."""
-    side = _side(parts, delta, removed, pure, points)
+    side = _side(parts, delta, removed, pure)
     if side is None:
         return math.inf
     # Every tilt gives a valid bound, so the least of several is valid. The best tilt of Chernoff's

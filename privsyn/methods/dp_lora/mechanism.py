@@ -101,19 +101,16 @@ def _least_noise(one: SampledGaussian, target: Guarantee, facts: PricingFacts) -
         # The sampler does not change the price.
         return facts.whole(replace(one, noise_multiplier=sigma, sampler="opendp").event)
 
-    def price(points: int | None, one: Event, delta: float) -> float:
-        by_distribution = accountant.loss_distribution_epsilon(one, delta, points)
-        return min(by_distribution, accountant.renyi_epsilon(one, delta, steps=0))
+    def price(one: Event, delta: float) -> float:
+        exact = accountant.loss_distribution_epsilon(one, delta)  # mostly the least bound
+        return exact if exact <= target.epsilon else accountant.epsilon_at(one, delta)
 
     solve = partial(calibration.calibrate, event, target, increasing=False)
     try:
-        # The Renyi curve first: it is quick and at most a few percent too high. So the loss
-        # distribution searches a short range, on few points but for the end.
-        safe = solve(0.0625, 1e4, price=partial(accountant.renyi_epsilon, steps=0), tolerance=1e-2)
-        for points, reach, tolerance in ((2**14, 0.7, 1e-4), (None, 0.98, _TOLERANCE)):
-            low = max(0.0625, reach * safe)
-            safe = solve(low, safe, price=partial(price, points), tolerance=tolerance)
-        return safe
+        # The Renyi curve first: it is quick and at most a few percent too high, so the slow loss
+        # distribution searches a short range.
+        safe = solve(0.0625, 1e4, price=accountant.renyi_epsilon, tolerance=1e-2)
+        return solve(max(0.0625, 0.7 * safe), safe, price=price, tolerance=_TOLERANCE)
     except ValueError:
         raise ConfigError(
             f"methods.dp_lora: steps={one.steps} at sampling_rate={one.rate:g} cannot be had for "
