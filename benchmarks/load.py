@@ -229,7 +229,8 @@ def of_plans(folder: Path, runs: int = 5) -> None:
     """Print the rows of the table ``plan``: medians, of whole processes in an empty project."""
     shutil.copy(Path(__file__).parents[1] / "params.yaml", folder)
     for name in (*METHODS, "all"):
-        chosen = ["--all"] if name == "all" else ["-m", name]
+        five = ["--all", "-S", f"pipeline=[{', '.join(METHODS)}]"]
+        chosen = five if name == "all" else ["-m", name]
         process, taken = [sys.executable, "-m", "privsyn", "plan", *chosen], []
         for _ in range(runs):
             began = _cpu_seconds()
