@@ -68,14 +68,14 @@ class OpenDPNoise:
 
     def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
         """Discrete Laplace noise; results saturate at the ends of int64."""
-        return np.asarray(_laplace(scale)(np.ascontiguousarray(values)), np.int64)
+        return np.asarray(_added("laplace", scale)(np.ascontiguousarray(values)), np.int64)
 
     def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
         """Discrete Gaussian noise; results saturate at the ends of int64.
 
         Long vectors are split among threads: the sampler takes 8 to 12 us per number.
         """
-        return _in_parts(_gaussian(sigma), values)
+        return _in_parts(_added("gaussian", sigma), values)
 
     def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
         """Discrete Gaussian noise from a table. Values are first clipped to +-2^62.
@@ -126,18 +126,11 @@ def _noisy_max(scale: float, sensitivity: int) -> Callable[[Any], Any]:
 
 
 @lru_cache(maxsize=64)
-def _laplace(scale: float) -> Callable[[Any], Any]:
+def _added(law: str, scale: float) -> Callable[[Any], Any]:
     dp = _opendp()
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
-    draw: Callable[[Any], Any] = dp.m.make_laplace(*space, scale=scale)
-    return draw
-
-
-@lru_cache(maxsize=64)
-def _gaussian(sigma: float) -> Callable[[Any], Any]:
-    dp = _opendp()
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    draw: Callable[[Any], Any] = dp.m.make_gaussian(*space, scale=sigma)
+    distance = dp.l1_distance(T="i64") if law == "laplace" else dp.l2_distance(T="f64")
+    space = dp.vector_domain(dp.atom_domain(T="i64")), distance
+    draw: Callable[[Any], Any] = getattr(dp.m, f"make_{law}")(*space, scale=scale)
     return draw
 
 

@@ -283,9 +283,8 @@ class Leases:
 
         A part that is not here was never drawn. See ``acquire`` for when the count is told.
         """
-        query = sa.select(schema.leases.c.part, schema.leases.c.steps).where(
-            schema.leases.c.release_id == release_id
-        )
+        parts = schema.leases.c
+        query = sa.select(parts.part, parts.steps).where(parts.release_id == release_id)
         with self._database.read() as connection:
             return {row.part: row.steps for row in connection.execute(query)}
 
@@ -318,13 +317,10 @@ def check(connection: sa.Connection, lease: Lease, *, hold: bool = False) -> Non
 
 def _update(lease: Lease) -> sa.Update:
     """Of a lease's row, if it is its part's newest; the count of draws never gets less."""
-    steps = sa.case((schema.leases.c.steps < lease.steps, lease.steps), else_=schema.leases.c.steps)
-    newest = schema.leases.c.token == lease.token
-    return (
-        sa.update(schema.leases)
-        .where(*_key(lease.release_id, lease.part), newest)
-        .values(steps=steps)
-    )
+    parts = schema.leases.c
+    steps = sa.case((parts.steps < lease.steps, lease.steps), else_=parts.steps)
+    newest = *_key(lease.release_id, lease.part), parts.token == lease.token
+    return sa.update(schema.leases).where(*newest).values(steps=steps)
 
 
 def check_idle(
@@ -342,11 +338,8 @@ def check_idle(
         LeaseHeld: Names the process and the part.
     """
     me = Holder.me() if but_mine else None
-    query = (
-        sa.select(schema.leases)
-        .where(schema.leases.c.release_id == release_id)
-        .order_by(schema.leases.c.part)
-    )
+    parts = schema.leases.c
+    query = sa.select(schema.leases).where(parts.release_id == release_id).order_by(parts.part)
     for row in connection.execute(query).mappings():
         if Holder.of(row) != me and _live(row, now):
             raise LeaseHeld(
