@@ -123,18 +123,6 @@ class FakeLogitModel:
     def decode(self, tokens):
         return " ".join(self.vocabulary[t] for t in tokens if 0 < t < len(self.vocabulary))
 
-    def likelihoods(self, template, labels, texts, max_tokens):
-        """Log-likelihood of each text's words by the script of its label, shape (texts,)."""
-        return np.array([self._nats(*pair, max_tokens) for pair in zip(labels, texts, strict=True)])
-
-    def _nats(self, label, text, max_tokens):
-        tokens = tuple(self.vocabulary.index(word) for word in text.split()[:max_tokens])
-        script, total = self.script or hashed_script(self.vocabulary), 0.0
-        for place, token in enumerate(tokens):
-            logits = np.asarray(script(label, None, tokens[:place]), np.float64)
-            total += float(logits[token] - np.logaddexp.reduce(logits))
-        return total
-
     def grammar(self, schema):
         raise ModelError("models.language=fake: its tokens cannot follow a JSON schema.")
 

@@ -133,18 +133,6 @@ class LogitModel(Protocol):
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of generated tokens without special tokens. Total: never raises on any token."""
 
-    def likelihoods(
-        self,
-        template: PromptTemplate,
-        labels: Sequence[str | None],
-        texts: Sequence[str],
-        max_tokens: int,
-    ) -> NDArray[np.float64]:
-        """Log-likelihood in nats of public texts after their label's public prompt, (texts,).
-
-        Reads at most ``max_tokens`` tokens of each text.
-        """
-
     def grammar(self, schema: Mapping[str, Any]) -> Grammar:
         """The tokens that continue a record of a JSON schema.
 

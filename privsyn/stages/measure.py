@@ -45,8 +45,7 @@ from privsyn.evaluation.judge import (
 from privsyn.evaluation.language_model import perplexity_gap
 from privsyn.evaluation.metrics import Metric, compare_labels, evenly_spaced
 from privsyn.methods.base import OnProgress, Role
-from privsyn.methods.shared.baseline import Alone, Recipe, WritesFresh, write_alone, write_fresh
-from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
+from privsyn.methods.shared.baseline import WritesFresh, write_fresh
 from privsyn.modalities.images import Images
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.table import Tables
@@ -54,7 +53,7 @@ from privsyn.modalities.text import Texts
 from privsyn.models.images.image_folders import check_encoder
 from privsyn.models.language import embed_e5
 from privsyn.models.language.likelihood import Readable, log_likelihoods
-from privsyn.models.language.text_variation import TextSettings
+from privsyn.models.language.text_variation import TextConfig, TextSettings
 from privsyn.models.loading import (
     describe_role,
     load_embedder,
@@ -137,7 +136,7 @@ def public_alone(
     labels: Sequence[str | None],
     on_progress: OnProgress = None,
 ) -> list[str] | None:
-    """One text per label as a release's settings have the public model write, without records.
+    """One text per label that the public model writes, without records.
 
     Reads no record and costs nothing. Kept in the cache by model, settings and labels.
 
@@ -151,15 +150,17 @@ def public_alone(
         The texts; None where no language model here can write them (a server, a grammar).
     """
     models = ctx.config.models
-    role, recipe = _recipe(ctx, plan)
-    if models.server is not None or recipe is None:
+    role: Role = "text"
+    if models.server is not None:
+        return None
+    settings = _prompts(ctx, plan)
+    if settings is None:
         return None
     identity = describe_role(models, role, ctx.workspace.cache)
     inputs = {
         "model": identity.revision,
-        "recipe": recipe.model_dump(mode="json"),
+        "recipe": settings.model_dump(mode="json"),
         "labels": list(labels),
-        "every": list(plan.dataset.labels),
     }
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     file = ctx.workspace.cache / "alone" / f"{digest[:32]}.json"
@@ -167,32 +168,34 @@ def public_alone(
         return cached
     model = load_role(models, role, ctx.config.performance)
     rng = np.random.default_rng(int(digest[:16], 16))  # public randomness
-    if isinstance(recipe, Recipe):
-        texts = write_alone(
-            recipe, model, labels, rng, plan.dataset.labels, on_progress=on_progress
-        )
-    else:
-        try:
-            texts = write_fresh(recipe, model, labels, rng, on_progress)
-        except ModelError:  # it wrote no text
-            return None
+    try:
+        texts = write_fresh(settings, model, labels, rng, on_progress)
+    except ModelError:  # it wrote no text
+        return None
     private_folder(file.parent)
     write_json_atomic(file, texts, mode=0o600)
     return texts
 
 
-def _recipe(ctx: Context, plan: Plan) -> tuple[Role, Recipe | TextSettings | None]:
-    """The role that writes the public texts of a release, and how; None where it cannot be told."""
-    release = open_plan(ctx, plan)
+def _prompts(ctx: Context, plan: Plan) -> TextSettings | None:
+    """How the public texts of a release are written; None for records of a JSON schema.
+
+    A method whose texts come from logits or gradients has the prompts of private evolution: they
+    are what a user would have without any records.
+    """
+    release, subject = open_plan(ctx, plan), plan.dataset.subject
     method, settings = release.method, release.settings
     fresh = method.fresh(settings) if isinstance(method, WritesFresh) else None
-    if fresh is not None:
-        return "text", fresh
-    if isinstance(method, Alone):
-        return "language", method.alone(settings, plan.dataset.labels)
-    identity = describe_role(ctx.config.models, "language", ctx.workspace.cache)
-    prompt = resolved_prompt(None, identity, plan.dataset.subject)
-    return "language", Recipe(prompt=prompt, max_tokens=_MOST_TOKENS, min_tokens=MIN_TOKENS)
+    if fresh is not None or getattr(settings, "json_schema", None) is not None:
+        return fresh
+    identity = describe_role(ctx.config.models, "text", ctx.workspace.cache)
+    config = TextConfig(max_tokens=getattr(settings, "max_tokens", _MOST_TOKENS))
+    return config.resolved(
+        identity.template_default,
+        subject.document,
+        dict(subject.descriptions),
+        subject.examples,
+    )
 
 
 def _stored_texts(file: Path, count: int) -> list[str] | None:

@@ -43,7 +43,6 @@ from privsyn.methods.base import (
 from privsyn.methods.dp_lora.mechanism import DPLoraMechanism, calibrate, rebuild, sizes_of
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_choice
-from privsyn.methods.shared.baseline import Recipe
 from privsyn.methods.shared.distill import SIZES
 from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import RECORDS, Prompt, default_prompt
@@ -145,25 +144,6 @@ class DPLora(Method[DPLoraSettings]):
                 values["steps"] = max(1, round(cfg.steps * cfg.sampling_rate / rate))
             values["expected_batch"] = max(1, round(rate * size.units))
         return values
-
-    def alone(self, settings: DPLoraSettings, labels: Sequence[str]) -> Recipe | None:
-        """The same prompt for the model before training."""
-        template = settings.template(labels)
-        prompt = Prompt(
-            private=template.private,
-            public=template.public,
-            chat=template.chat,
-            labels=dict(template.labels),
-            stops=(),
-        )
-        return Recipe(
-            prompt=prompt,
-            max_tokens=settings.max_tokens,
-            top_k=settings.top_k,
-            top_p=settings.top_p,
-            candidates=settings.candidates,
-            whole_sentences=settings.whole_sentences,
-        )
 
     def prompt(self, settings: DPLoraSettings) -> tuple[PromptTemplate, int, int]:
         """The prompt and the longest record, which the model's context must hold."""

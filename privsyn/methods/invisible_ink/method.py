@@ -23,7 +23,6 @@ from privsyn.dp.clipping import DEEPEST, ExactSum, clip_difference, public_grid,
 from privsyn.methods.base import ANYTHING, Draw, Role, Sample, Size, Subject
 from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calibrate, rebuild
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
-from privsyn.methods.shared.baseline import Recipe
 from privsyn.methods.shared.logits import LogitMethod, open_rows
 from privsyn.methods.shared.prompts import cut_at_next_record, released_text, resolved_prompt
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session, TellsReading
@@ -93,10 +92,6 @@ class InvisibleInk(LogitMethod[InvisibleInkSettings]):
             buckets = len(Cell.grid(size.labels, size.each))
             values["batch_size"] = max(1, size.records // buckets)
         return values
-
-    def alone(self, settings: InvisibleInkSettings, labels: Sequence[str]) -> Recipe:
-        """The public prompt, sampled like a bucket without records."""
-        return Recipe.of(settings, settings.temperature, settings.top_k)
 
     def run(
         self,

@@ -38,7 +38,6 @@ from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
     PrivatePredictionSettings,
 )
-from privsyn.methods.shared.baseline import Recipe
 from privsyn.methods.shared.logits import LogitMethod, open_rows
 from privsyn.methods.shared.prompts import cut_at_next_record, released_text, resolved_prompt
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
 
 PUBLIC_TEMPERATURE = 1.5
 """tau_public, as in Amin et al. 2024, Table 7."""
-_ALONE = 0.8
-"""Temperature of the public model alone where every token is private."""
 _MOST_TOTAL = 10
 """Tokens of a bucket, public ones included, for each private one that it may draw."""
 
@@ -115,14 +112,6 @@ class PrivatePrediction(LogitMethod[PrivatePredictionSettings]):
         if buckets != cfg.buckets_per_label:
             values["buckets_per_label"] = buckets
         return values | {"max_texts": each(size.texts, labels * buckets)}
-
-    def alone(self, settings: PrivatePredictionSettings, labels: Sequence[str]) -> Recipe | None:
-        """The public prompt, sampled as public tokens are; None under a grammar."""
-        if settings.json_schema is not None:
-            return None
-        # Without comparisons no token is public, and texts of a large model need no such variety.
-        temperature = _ALONE if settings.svt_threshold is None else PUBLIC_TEMPERATURE
-        return Recipe.of(settings, temperature, settings.top_k)
 
     def preflight(
         self,

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from privsyn.errors import ModelError
 from privsyn.models.language import rowwise
-from privsyn.models.language.likelihood import prompted_likelihoods
 from privsyn.models.language.prompts import PromptEncoder, refuse_overlong
 from privsyn.models.protocols import PromptTemplate
 
@@ -442,18 +441,6 @@ class HFLogitModel:
         plain = [int(token) for token in tokens if int(token) in self._plain]
         text: str = self.tokenizer.decode(plain, clean_up_tokenization_spaces=False)
         return text
-
-    def likelihoods(
-        self,
-        template: PromptTemplate,
-        labels: Sequence[str | None],
-        texts: Sequence[str],
-        max_tokens: int,
-    ) -> NDArray[np.float64]:
-        """Log-likelihood in nats of public texts after the public prompt, shape (texts,)."""
-        return prompted_likelihoods(
-            self.network, self._prompts, template, labels, texts, max_tokens
-        )
 
     def grammar(self, schema: Mapping[str, Any]) -> JSONGrammar:
         """The tokens that continue a record of a JSON schema."""

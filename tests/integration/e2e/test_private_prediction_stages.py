@@ -10,9 +10,11 @@ from privsyn.methods.base import Backends
 from privsyn.release import certificate
 from privsyn.report import verification
 from privsyn.stages.evaluate import evaluate
+from privsyn.stages.measure import public_alone
+from privsyn.stages.plan import plan
 from privsyn.stages.reserve import settle
 from privsyn.stages.validate import validate
-from tests.fakes import FakeLogitModel
+from tests.fakes import FakeLogitModel, FakeTextModel
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import (
     CANARY,
@@ -119,3 +121,19 @@ def test_records_of_a_public_schema(make_project):
     internal = evaluate(ctx, planned)
     for place in (folder, internal):  # of fields and values that real records alone have, nothing
         assert not any(CANARY.encode() in f.read_bytes() for f in place.rglob("*") if f.is_file())
+
+
+def test_public_texts_have_default_prompts_and_json_records_have_none(
+    project, make_project, monkeypatch
+):
+    """A method that reads logits has no prompts of its own for a text model."""
+    text = FakeTextModel()
+    monkeypatch.setattr("privsyn.stages.measure.load_role", lambda *_: text)
+    ctx = project.context()
+    planned = plan(ctx, NAME, open_account=True)
+    texts = public_alone(ctx, planned, ["Billing", "Symptoms"])
+    assert len(texts) == 2 <= len(text.prompts)
+    assert all("Billing" in prompt or "Symptoms" in prompt for prompt in text.prompts)
+    ctx = structured(make_project, json_schema=SCHEMA, max_tokens=32)
+    records = plan(ctx, NAME, open_account=True)
+    assert public_alone(ctx, records, ["Billing"]) is None
