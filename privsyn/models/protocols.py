@@ -308,8 +308,6 @@ class Training:
         records_per_unit: Records a unit may have at most (m).
         micro_batch: Records per pass through the model.
         rank: Inner size of the adapter.
-        student: A small model that is trained as a whole: width, inner width and layers of one with
-            random weights, or the folder of one. None: an adapter is trained.
         alpha: The adapter's output is scaled by alpha / rank.
         target_modules: Names of the linear layers that are adapted; None: the architecture's
             default.
@@ -324,7 +322,6 @@ class Training:
     rank: int
     alpha: float
     target_modules: tuple[str, ...] | None
-    student: tuple[int, int, int] | str | None = None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.mechanisms import SampledGaussian
 from privsyn.errors import ConfigError, PrivsynError
-from privsyn.files import digest
 from privsyn.methods.base import (
     ANYTHING,
     Backends,
@@ -43,7 +42,6 @@ from privsyn.methods.base import (
 from privsyn.methods.dp_lora.mechanism import DPLoraMechanism, calibrate, rebuild, sizes_of
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_choice
-from privsyn.methods.shared.distill import SIZES
 from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import RECORDS, Prompt, default_prompt
 from privsyn.models.loading import check_layers
@@ -102,11 +100,7 @@ class DPLora(Method[DPLoraSettings]):
     def resolve(
         self, cfg: DPLoraConfig, models: Mapping[Role, ModelIdentity], subject: Subject = ANYTHING
     ) -> DPLoraSettings:
-        """Settings with the model's own prompt where the config has none, and a student's digest.
-
-        Raises:
-            ConfigError: The student's folder is missing, not public or not pinned.
-        """
+        """Settings with the model's own prompt where the config has none."""
         prompt = default_prompt(models["base"])
         if prompt.chat:  # an instruction cannot be the beginning of a record
             prompt = Prompt(private=RECORDS.private, public=RECORDS.public)
@@ -116,18 +110,12 @@ class DPLora(Method[DPLoraSettings]):
             "prompt": subject.fill(prompt.public),
             "label_descriptions": dict(subject.descriptions),
         }
-        if cfg.student is not None and cfg.student not in SIZES:
-            pinned = digest(cfg.folder("student"), None)
-            # Not the path, which may differ between machines.
-            filled |= {"student": f"sha256:{pinned}", "student_digest": pinned}
-        return cfg.resolved(DPLoraSettings, filled)
+        return DPLoraSettings(**{**dict(cfg), **filled})
 
     def additions(self, cfg: DPLoraConfig, labels: Sequence[str]) -> dict[str, bool]:
-        """What is in no line of Yu et al.: public choices, and what is trained."""
-        return {
-            "a small model trained whole in place of an adapter": cfg.student is not None,
-            "a choice among candidates by their label": cfg.candidates > 1 and len(labels) > 1,
-        }
+        """What is in no line of Yu et al."""
+        chosen = cfg.candidates > 1 and len(labels) > 1
+        return {"a choice among candidates by their label": chosen}
 
     def for_texts(self, cfg: DPLoraConfig, size: Size) -> dict[str, Any]:
         """The texts per label, and batches of the units there are, with as many passes as before.
@@ -153,7 +141,7 @@ class DPLora(Method[DPLoraSettings]):
         self, settings: DPLoraSettings, unit: PrivacyUnit, labels: Sequence[str], models: Backends
     ) -> None:
         """Try one training pass on public text."""
-        models.base.check(_training(settings, list(labels) or [None], unit, _start(settings)))
+        models.base.check(_training(settings, list(labels) or [None], unit))
 
     def trial(
         self, settings: DPLoraSettings, labels: Sequence[str], models: Backends
@@ -181,9 +169,8 @@ class DPLora(Method[DPLoraSettings]):
             )
 
     def check_models(self, settings: DPLoraSettings, models: ModelsConfig) -> None:
-        """Check that the model has the layers to adapt; a student is trained as a whole."""
-        if settings.student is None:
-            check_layers(models, settings.target_modules)
+        """Check that the model has the layers to adapt."""
+        check_layers(models, settings.target_modules)
 
     def writes_behind(self, cfg: DPLoraSettings, labels: Sequence[str]) -> PromptTemplate:
         """The prompt of a record."""
@@ -203,7 +190,7 @@ class DPLora(Method[DPLoraSettings]):
         """
         journal = draw.journal
         labels, unit = [bucket.cell.label for bucket in buckets], mechanism.facts.unit
-        training = _training(settings, labels, unit, _start(settings), draw.rows)
+        training = _training(settings, labels, unit, draw.rows)
         rows = max(1, draw.performance.rows_per_pass // _TRAINING_PASS)
         trainer = draw.models.base.trainer(replace(training, micro_batch=rows))
         sizes = sizes_of(settings, labels)
@@ -256,7 +243,7 @@ class DPLora(Method[DPLoraSettings]):
         cells = self.cells(settings, labels)
         every = [(cell, place) for cell in cells for place in range(counts[str(cell.label)])]
         queue = every[number::shards]
-        training = _training(settings, [cell.label for cell in cells], unit, trained, rows)
+        training = _training(settings, [cell.label for cell in cells], unit, rows)
         writer = models.base.writer(training, trained, settings.sampling)
         for start in range(0, len(queue), _WRITTEN_TOGETHER):
             if on_progress is not None:
@@ -289,7 +276,7 @@ class DPLora(Method[DPLoraSettings]):
         places = np.linspace(0, len(records), count, endpoint=False).astype(int)
         text_labels = [records[place][0] for place in places]
         # Only to write: the unit matters in training alone.
-        training = _training(settings, labels, PrivacyUnit(), trained, rows)
+        training = _training(settings, labels, PrivacyUnit(), rows)
         writer = models.base.writer(training, trained, settings.sampling)
         named = [label for label in labels if label is not None]
         numbers = {label: count_from() for label in labels}
@@ -347,21 +334,13 @@ def _never() -> bytes:
     raise AssertionError("a checkpoint on file is not drawn again")
 
 
-def _start(settings: DPLoraSettings) -> Path | None:
-    """The folder that a student begins with; None for an adapter, and for random weights."""
-    size = settings.student is None or settings.student in SIZES
-    return None if size else settings.folder("student")
-
-
 def _training(
     settings: DPLoraSettings,
     labels: Sequence[str | None],
     unit: PrivacyUnit,
-    folder: Path | None,
     rows: SyntheticRows = NO_ROWS,
 ) -> Training:
-    """What the model is trained with. A student of no given size is the one in ``folder``."""
-    student = settings.student
+    """What the model is trained with."""
     label_names = [label for label in labels if label is not None]
     return Training(
         template=settings.template(label_names),
@@ -373,5 +352,4 @@ def _training(
         rank=settings.rank,
         alpha=_ALPHA * settings.rank,
         target_modules=settings.target_modules,
-        student=None if student is None else SIZES.get(student) or str(folder),
     )

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from privsyn.data.public_files import ReadsFiles
-from privsyn.files import OnDisk, Sha256
-from privsyn.methods.shared.distill import SIZES
 from privsyn.methods.shared.prompts import Candidates, LabelSplit, WholeSentences
 from privsyn.models.language.text_variation import TOP_P, LabelWords, TopP
 from privsyn.models.protocols import PromptTemplate, Sampling
 from privsyn.models.rows import begin_with
-from privsyn.section import read_presets
+from privsyn.section import Section, read_presets
 
 
-class DPLoraConfig(ReadsFiles):
+class DPLoraConfig(Section):
     """Settings of DP-LoRA. All are public; none comes from the data."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = read_presets(__file__)
@@ -50,16 +47,6 @@ class DPLoraConfig(ReadsFiles):
         "allows.",
     )
     rank: int = Field(default=16, ge=1, le=1024, description="Inner size of the adapter.")
-    student: Annotated[str, OnDisk("model", tuple(SIZES), pinned=True)] | None = Field(
-        default=None,
-        description="Train a small model whole in place of an adapter: the baseline that "
-        "methods.distill compares its students with. A size (4.4M, 11.2M, 28.8M, 41.4M), from "
-        "random weights; or the directory of a causal language model or an encoder, "
-        "for its architecture, tokenizer and first weights. Null: an adapter.",
-    )
-    student_digest: Sha256 | None = Field(
-        default=None, description="SHA-256 of the directory's files."
-    )
     target_modules: tuple[str, ...] | None = Field(
         default=None,
         min_length=1,
@@ -67,10 +54,10 @@ class DPLoraConfig(ReadsFiles):
         "takes them for the architecture.",
     )
     learning_rate: float = Field(
-        default=1e-3, gt=0, le=1, description="Highest learning rate (AdamW)."
-    )
-    learning_rate_schedule: Literal["constant", "linear"] = Field(
-        default="constant", description="Whether it falls to zero over the steps."
+        default=1e-3,
+        gt=0,
+        le=1,
+        description="Learning rate (AdamW) of the first step; it falls to zero over the steps.",
     )
     max_tokens: int = Field(
         default=128, ge=1, le=65536, description="Longest record read and longest text written."
@@ -92,9 +79,8 @@ class DPLoraConfig(ReadsFiles):
     whole_sentences: WholeSentences = True
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step, 0-based."""
-        fallen = self.learning_rate_schedule == "linear"
-        return self.learning_rate * (1 - fallen * step / self.steps)
+        """Learning rate of a step, 0-based: the last steps, which are small, average the noise."""
+        return self.learning_rate * (1 - step / self.steps)
 
 
 class DPLoraSettings(DPLoraConfig):

@@ -34,14 +34,7 @@ from privsyn.models.language.hf_text import HFTextModel
 from privsyn.models.language.likelihood import prompted_likelihoods
 from privsyn.models.language.prompts import PromptEncoder, context_length
 from privsyn.models.protocols import Row, Sampling, Training
-from privsyn.models.training.causal_lm import (
-    Shape,
-    new_model,
-    read_model,
-    read_tokenizer,
-    save,
-    seed_torch,
-)
+from privsyn.models.training.causal_lm import seed_torch
 from privsyn.models.trial import refuse_no_numbers
 
 WIDTH_MULTIPLE = 16
@@ -70,44 +63,6 @@ def adapt(network: Any, training: Training, source: str) -> Any:
     )
     with silence_warnings(), seed_torch(SEED_OF_FIRST_WEIGHTS, network.device):
         return get_peft_model(network, config)
-
-
-def small(network: Any, tokenizer: Any, shape: tuple[int, int, int], width: int) -> Any:
-    """A student with random weights and the vocabulary of a network, trained as a whole.
-
-    Only the scales of its norms stay at 1: Opacus has no per-sample gradients for Llama's norms.
-    """
-    vocabulary = int(network.config.get_text_config().vocab_size)
-    with seed_torch(SEED_OF_FIRST_WEIGHTS, network.device):
-        model = new_model(Shape(*shape), vocabulary, tokenizer, width)
-    for name, part in model.named_parameters():
-        part.requires_grad_("norm" not in name)
-    return model.to(network.device)
-
-
-def whole(network: Any, source: str) -> Any:
-    """A student from a folder, of which all is trained that has per-sample gradients.
-
-    Left as they are: parameters of layers that Opacus has no rule for, such as Llama's norms.
-
-    Raises:
-        ModelError: There are only such layers.
-    """
-    from opacus.grad_sample import GradSampleHooks
-    from transformers.pytorch_utils import Conv1D
-
-    sampled = {*GradSampleHooks.GRAD_SAMPLERS, Conv1D}
-    for module in network.modules():
-        if type(module) not in sampled:
-            # A weight that is shared with such a layer would lack that layer's share.
-            for part in module.parameters(recurse=False):
-                part.requires_grad_(False)
-    if not any(part.requires_grad for part in network.parameters()):
-        raise ModelError(
-            f"{source}: none of its layers can be trained by unit.",
-            hint="Name a BERT, a GPT-2 or a Llama, or a size.",
-        )
-    return network
 
 
 def target_modules(network: Any, requested: Sequence[str] | None, source: str) -> list[str]:
@@ -162,22 +117,6 @@ def attach_hooks(network: Any) -> Any:
     for handler in [handler for handler in root.handlers if handler not in before]:
         root.removeHandler(handler)  # importing opacus adds a handler to the root logger
     register_grad_sampler(Conv1D)(_conv1d_gradients)
-    rows = 1
-
-    def count(_: nn.Module, __: Any, inputs: Mapping[str, Any]) -> None:
-        nonlocal rows
-        rows = inputs["input_ids"].shape[0]
-
-    def by_row(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        # privacy: BERT and GPT-2 look up the positions once for all rows. The gradient of that one
-        # look-up is a sum over units, and a unit's share of it could not be clipped.
-        ids = inputs[0]
-        return (ids.expand(rows, -1), *inputs[1:]) if ids.shape[0] == 1 else inputs
-
-    network.register_forward_pre_hook(count, with_kwargs=True)
-    for module in network.modules():
-        if isinstance(module, nn.Embedding) and module.weight.requires_grad:
-            module.register_forward_pre_hook(by_row)
     return GradSampleHooks(network, loss_reduction="sum", strict=False)
 
 
@@ -211,7 +150,7 @@ def padded_width(tokens: int) -> int:
     return -(-tokens // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
 
 
-def within_context(network: Any, tokens: int, called: str) -> int:
+def within_context(network: Any, tokens: int, source: str) -> int:
     """Length that rows are padded to: the next multiple, at most the context.
 
     Raises:
@@ -222,8 +161,8 @@ def within_context(network: Any, tokens: int, called: str) -> int:
         return padded_width(tokens)
     if tokens > longest:
         raise ModelError(
-            f"{called}: its context of {longest} tokens is shorter than prompt and record together "
-            f"({tokens}).",
+            f"models.language={source}: its context of {longest} tokens is shorter than prompt and "
+            f"record together ({tokens}).",
             hint="Lower methods.dp_lora.max_tokens, or use another model.",
         )
     return min(padded_width(tokens), longest)
@@ -263,8 +202,7 @@ class LoraTrainer:
     """A Trainer of a LoRA adapter: clipped gradients per unit.
 
     Args:
-        network: A transformers model on its device. An adapter is added to it, or it is trained as
-            a whole if it is the student of the settings.
+        network: A transformers model on its device. An adapter is added to it.
         tokenizer: Its tokenizer.
         training: Public settings.
         source: What the model is called in messages.
@@ -288,19 +226,9 @@ class LoraTrainer:
         # privacy: the width comes from public prompts and max_tokens, not from the records
         longest = max(len(self._prompts.public(training.template, x)) for x in training.labels)
         self._most = longest + training.max_tokens
-        self._width = padded_width(self._most)
         self._device = network.device
-        if isinstance(training.student, tuple):
-            network = self._network = small(network, tokenizer, training.student, self._width)
-        else:
-            called = _network_name(training, source)
-            self._width = within_context(network, longest + training.max_tokens, called)
-            self._network = (
-                adapt(network, training, source)
-                if training.student is None
-                else whole(network, called)
-            )
-        self._tokenizer = tokenizer
+        self._width = within_context(network, self._most, source)
+        self._network = adapt(network, training, source)
         drop_dropout(self._network)
         self._network.train()
         self._parts = [p for p in self._network.parameters() if p.requires_grad]
@@ -487,12 +415,7 @@ class LoraTrainer:
         return not torch.equal(parts, self._began)
 
     def files(self) -> Mapping[str, bytes]:
-        """Files of a PEFT adapter, or of a model folder."""
-        if self._training.student is not None:
-            with tempfile.TemporaryDirectory() as name:
-                folder = Path(name)
-                save(self._network, self._tokenizer, self._training.template, folder)
-                return {file.name: file.read_bytes() for file in folder.iterdir()}
+        """Files of a PEFT adapter."""
         from peft import get_peft_model_state_dict
 
         tensors = get_peft_model_state_dict(self._network)
@@ -560,23 +483,18 @@ class LoraModel:
         self._load, self._settle, self._source = load, settle, source
         self._rows = rows_per_pass
         self._fresh = [load()]  # now: a model that does not load must fail before budget is spent
-        self._device = self._fresh[0][0].device
 
     def check(self, training: Training) -> None:
         """Try one training step, its files and one text on public rows."""
-        network, tokenizer = self._take(training)
+        network, tokenizer = self._take()
         prompts = PromptEncoder(tokenizer, self._source)
         rows = [prompts.public(training.template, label) for label in training.labels]
-        if not isinstance(training.student, tuple):
-            called = _network_name(training, self._source)
-            within_context(network, max(map(len, rows)) + training.max_tokens, called)
-            if training.student is None:
-                target_modules(network, training.target_modules, self._source)
-            with torch.no_grad():
-                ids = torch.tensor([rows[0]], device=network.device)  # (1, tokens)
-                refuse_no_numbers(network(input_ids=ids).logits[:, -1].float().cpu().numpy())
-        if not isinstance(training.student, str):
-            self._fresh.append((network, tokenizer))
+        within_context(network, max(map(len, rows)) + training.max_tokens, self._source)
+        target_modules(network, training.target_modules, self._source)
+        with torch.no_grad():
+            ids = torch.tensor([rows[0]], device=network.device)  # (1, tokens)
+            refuse_no_numbers(network(input_ids=ids).logits[:, -1].float().cpu().numpy())
+        self._fresh.append((network, tokenizer))
         del network
         # A failure here costs nothing; after ``begin`` it costs the whole release.
         tiny = replace(training, micro_batch=training.records_per_unit, max_tokens=_TRIED_TOKENS)
@@ -592,20 +510,16 @@ class LoraModel:
 
     def trainer(self, training: Training) -> LoraTrainer:
         """A trainer before its first step."""
-        network, tokenizer = self._take(training)
+        network, tokenizer = self._take()
         return LoraTrainer(network, tokenizer, training, self._source)
 
     def writer(self, training: Training, folder: Path, sampling: Sampling) -> LoraWriter:
         """The model with the trained weights of a folder."""
-        if training.student is not None:
-            adapted = read_model(folder).to(self._device)
-            tokenizer = read_tokenizer(folder)
-        else:
-            network, tokenizer = self._take(training)
-            from peft import PeftModel
+        from peft import PeftModel
 
-            with silence_warnings():
-                adapted = PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
+        network, tokenizer = self._take()
+        with silence_warnings():
+            adapted = PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
         model = HFTextModel(
             self._settle(adapted),
             tokenizer,
@@ -615,24 +529,9 @@ class LoraModel:
         )
         return LoraWriter(model, PromptEncoder(tokenizer, self._source), training, sampling)
 
-    def _take(self, training: Training) -> tuple[Any, Any]:
-        """A network that no training has changed, and its tokenizer: the model's, or a student's.
-
-        Raises:
-            ModelError: The student's folder holds no causal language model or encoder.
-        """
-        if isinstance(training.student, str):
-            self._fresh.clear()  # frees memory: of the model, such a student has nothing
-            folder = Path(training.student)
-            return read_model(folder).to(self._device), read_tokenizer(folder)
+    def _take(self) -> tuple[Any, Any]:
+        """A network that no training has changed, and its tokenizer."""
         return self._fresh.pop() if self._fresh else self._load()
-
-
-def _network_name(training: Training, source: str) -> str:
-    """What the network that is trained is called in messages."""
-    if training.student is None:
-        return f"models.language={source}"
-    return f"methods.dp_lora.student={Path(str(training.student)).name}"
 
 
 class LoraWriter:

@@ -9,12 +9,9 @@ import pytest
 from safetensors.numpy import load as load_tensors
 
 from privsyn.dp.noise import OpenDPNoise
-from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError, ReleaseLost
-from privsyn.files import digest
+from privsyn.errors import DataError, LeaseHeld, ModelError, ReleaseLost
 from privsyn.methods.base import Backends
 from privsyn.methods.dp_lora import method as dp_lora
-from privsyn.models.language.rowwise import peeks
-from privsyn.models.training.causal_lm import read_model
 from privsyn.release import certificate
 from privsyn.release.workdir import MODEL, TRAINED_BY
 from privsyn.stages.certify import certify
@@ -22,7 +19,7 @@ from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.run import draw, run
+from privsyn.stages.run import draw
 from privsyn.stages.validate import validate
 from privsyn.students.more import more
 from tests.fakes import FakeTrainableModel
@@ -37,7 +34,6 @@ from tests.integration.e2e.small_project import (
 )
 from tests.integration.e2e.test_kills import attempt, journalled
 from tests.noise import Constant, Dies, SeededNoise
-from tests.unit.models.tiny_models import save_bert
 
 DAMAGE = {
     "changed": lambda folder: (folder / "labels.json").write_text('{"Billing": 9}'),
@@ -421,52 +417,6 @@ def test_a_killed_copy_of_the_model_is_made_anew(make):
     (folder / "stale.bin").write_bytes(b"x")
     assert train(ctx, planned, backends=Backends(stand_ins())) == scratch / MODEL
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-# --- a real model ---------------------------------------------------------------------------------
-
-
-# --- a student of a folder ------------------------------------------------------------------------
-
-
-@pytest.fixture
-def bert(tmp_path):
-    return save_bert(tmp_path / "bert")
-
-
-def test_a_student_begins_with_an_encoders_folder(make, bert):
-    """Yu et al. 2023, Table 1, "Real Data": a BERT by DP-SGD on the records."""
-    project = make(student=str(bert), student_digest=digest(bert, None), candidates=1)
-    ctx = project.context("models.language=tiny", "evaluate.by=nothing")
-    folder = project.root / "releases" / run(ctx, NAME, published=False).id
-    assert failures(folder, ctx.ledger) == {}
-    written = json.loads((folder / "model" / "config.json").read_text())
-    assert written["is_decoder"]
-    assert not peeks(read_model(folder / "model"))
-    settings = json.loads((folder / "certificate.json").read_text())["plan"]["settings"]
-    assert settings["student"] == f"sha256:{digest(bert, None)}"
-    assert str(bert) not in (folder / "certificate.json").read_text()
-    shutil.rmtree(bert)  # more has the released model
-    made = more(ctx, folder.name, 3, published=False)
-    assert len(rows(made)) == 3
-
-
-def test_a_students_folder_is_pinned_public_and_causal(make, bert, monkeypatch, tmp_path):
-    asked = ("models.language=tiny", "evaluate.by=nothing")
-    with pytest.raises(ConfigError, match=rf"If the file is public, set .*={digest(bert, None)}"):
-        plan(make("unpinned", student=str(bert)).context(*asked), NAME, open_account=True)
-    with pytest.raises(ConfigError, match=r"methods\.dp_lora\.student=.*is not a directory"):
-        plan(make("nowhere", student=str(tmp_path / "no")).context(*asked), NAME)
-    other = make("other", student=str(bert), student_digest="0" * 64).context(*asked)
-    with pytest.raises(ConfigError, match="has the digest"):
-        plan(other, NAME)
-    ctx = make("peeks", student=str(bert), student_digest=digest(bert, None)).context(*asked)
-    planned = plan(ctx, NAME, open_account=True)
-    monkeypatch.setattr("privsyn.models.language.rowwise.peeks", lambda _: True)
-    with pytest.raises(ModelError, match="move when the next token changes"):
-        draw(ctx, planned)
-    assert settle(ctx, planned) == "VOID"
-    assert ctx.ledger.accounts.balance("letters").spent == 0
 
 
 def test_a_run_may_not_change_its_noise_source_halfway(dying):

@@ -61,9 +61,6 @@ def make(model, folders):
     """``make(name, **training)``: a trainer whose adapter is no longer the first one."""
 
     def get(name="llama", *, dtype="float32", **changes):
-        student = changes.get("student")
-        if isinstance(student, str):
-            changes["student"] = folders(student)
         lora = model(name, dtype=dtype)
         return stirred(lora.trainer(replace(TRAINING, **changes)))
 
@@ -89,12 +86,6 @@ def reference(trainer, folder, tmp_path):
 
     for name, content in trainer.files().items():
         (tmp_path / name).write_bytes(content)
-    if trainer._training.student is not None:
-        network = AutoModelForCausalLM.from_pretrained(tmp_path)
-        trained = {n for n, part in trainer._network.named_parameters() if part.requires_grad}
-        for name, part in network.named_parameters():
-            part.requires_grad_(name in trained)
-        return network.eval()
     base = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the libraries' advice to each other
@@ -125,8 +116,6 @@ def apart(found, wanted):
 KINDS = [
     ("llama", {}), ("gpt2", {}), ("gpt2", {"target_modules": ("all-linear",)}), ("sliding", {}),
     ("softcapped", {}), ("falcon", {}), ("hybrid", {"target_modules": ("q_proj", "in_proj", "w2")}),
-    ("llama", {"student": (64, 96, 2)}), ("llama", {"student": "bert"}),
-    ("llama", {"student": "gpt2"}), ("gpt2", {"student": "llama"}),
 ]  # fmt: skip
 
 
@@ -152,52 +141,6 @@ def test_contributions_are_clipped_gradients_of_the_units_own_rows(
         error = np.linalg.norm(total - np.sum(wanted, axis=0))
         assert error <= 1e-5 * sum(map(np.linalg.norm, wanted)) + len(units) * steps
     assert trainer.clipped_sum([]).tolist() == [0] * trainer.size
-
-
-@pytest.mark.parametrize(
-    ("name", "left"),
-    [
-        ("bert", {"cls.predictions.bias"}),
-        ("gpt2", set()),
-        ("llama", {f"model.{place}.weight" for place in ("norm", *(
-            f"layers.{layer}.{norm}_layernorm" for layer in range(2)
-            for norm in ("input", "post_attention")
-        ))}),
-    ],
-)  # fmt: skip
-def test_of_a_students_folder_all_is_trained_that_has_gradients_by_unit(make, name, left):
-    trainer = make(student=name)
-    parts = dict(trainer._network.named_parameters())
-    assert {key for key, part in parts.items() if not part.requires_grad} == left
-    # BERT and GPT-2 look up positions once for all rows: left at that, units go one by one.
-    assert trainer.units_per_pass == TRAINING.micro_batch
-
-
-def test_a_students_folder_is_tried_whole_and_writes_with_its_own_tokens(model, folders, tmp_path):
-    lora: TrainableModel = model("llama")
-    training = replace(TRAINING, student=folders("bert"), clip_norm=10.0)
-    lora.check(training)
-    trainer = lora.trainer(training)
-    assert not trainer.has_moved()
-    ids, start = trainer.encode("a", TEXTS[0])
-    assert ids[0] == 2  # [CLS]
-    assert ids[-1] == 3  # [SEP]
-    assert 0 < start < len(ids)
-    own = {"a": "my bill is ready", "b": "please help"}
-    units = [[trainer.encode(label, text)] for label, text in own.items()]
-    for _ in range(120):
-        trainer.update(trainer.clipped_sum(units) / CLIP_STEPS, 0.01)
-    for name, content in trainer.files().items():
-        (tmp_path / name).write_bytes(content)
-    # What writes has the trained folder alone: the first one may be gone.
-    writer = lora.writer(replace(training, student=str(tmp_path)), tmp_path, Sampling(top_k=1))
-    assert writer.write(["a", "b", "a"]) == [own["a"], own["b"], own["a"]]
-
-
-def test_a_students_folder_with_a_short_context_is_refused(model, folders):
-    lora = model("llama")
-    with pytest.raises(ModelError, match=r"methods\.dp_lora\.student=bert: its context of \d+"):
-        lora.check(replace(TRAINING, student=folders("bert"), max_tokens=10_000))
 
 
 def test_a_units_rows_add_up_before_it_is_clipped_once(make, folders, tmp_path):
@@ -237,7 +180,6 @@ def test_a_step_without_noise_is_the_clipped_sum_over_the_public_divisor(make, c
         clip_norm=clip_norm,
         expected_batch=5.5,
         learning_rate=0.01,
-        learning_rate_schedule="linear",
         steps=4,
     )
     begun = trainer.state()
@@ -478,10 +420,8 @@ def test_a_prompt_and_records_that_outgrow_the_context_are_refused(model):
 # --- state and files ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("changes", [{}, {"student": (64, 96, 1)}], ids=["adapter", "student"])
-def test_going_on_from_a_state_is_going_on_without_interruption(model, changes):
-    training = replace(TRAINING, **changes)
-    one = model("llama").trainer(training)
+def test_going_on_from_a_state_is_going_on_without_interruption(model):
+    one = model("llama").trainer(TRAINING)
     units = units_of(one)
     fresh = one.state()
 
@@ -494,7 +434,7 @@ def test_going_on_from_a_state_is_going_on_without_interruption(model, changes):
     go(one, range(3, 6))
     torch.manual_seed(99)  # another process has other random numbers behind it
     torch.rand(7)
-    other = model("llama").trainer(training)
+    other = model("llama").trainer(TRAINING)
     assert not other.has_moved()
     other.restore(middle)
     assert other.state() == middle
@@ -533,10 +473,9 @@ def test_the_files_are_an_adapter_as_peft_reads_it(make, folders, tmp_path, name
     assert all("lora_A" in key or "lora_B" in key for key in tensors)
 
 
-@pytest.mark.parametrize("changes", [{}, {"student": (64, 96, 1)}], ids=["adapter", "student"])
-def test_the_files_hold_weights_alone(make, folders, tmp_path, changes):
+def test_the_files_hold_weights_alone(make, folders):
     """No random state, no optimizer, no place on this machine."""
-    trainer = make(**changes)
+    trainer = make()
     kept = load_tensors(trainer.state())
     files = trainer.files()
     everything = b"".join(files.values())
@@ -548,10 +487,9 @@ def test_the_files_hold_weights_alone(make, folders, tmp_path, changes):
     assert torch.random.get_rng_state().numpy().tobytes()[:64] not in everything
     for place in (folders("llama"), str(Path(folders("llama")).parent), str(Path.cwd()), "/tmp"):
         assert place.encode() not in everything
-    if not changes:
-        config = json.loads(files["adapter_config.json"])
-        assert config["base_model_name_or_path"] == "llama"
-        assert config["r"] == 2
+    config = json.loads(files["adapter_config.json"])
+    assert config["base_model_name_or_path"] == "llama"
+    assert config["r"] == 2
 
 
 def test_what_was_learnt_is_what_is_written(model, tmp_path):

@@ -270,7 +270,7 @@ def test_records_of_a_unit_are_one_contribution_wherever_they_lie(tmp_path):
     train(tmp_path, config(steps=1), buckets(units=ids), noise, unit=unit)
     assert noise.sampled == [(4, 0.5)]
     total = noise.drawn[0].values
-    trainer = FakeTrainableModel().trainer(dp_lora._training(config(), NAMES, unit, None))
+    trainer = FakeTrainableModel().trainer(dp_lora._training(config(), NAMES, unit))
     own = [
         [trainer.encode("x", TEXTS["x"][i]) for i in places] + [trainer.encode("y", TEXTS["y"][j])]
         for places, j in (((0, 2), 0), ((1,), 1))
@@ -294,7 +294,7 @@ def public_numbers(tmp_path, cfg, texts, name):
 
 
 def test_neighbors_are_treated_alike(tmp_path):
-    cfg = config(clip_norm=0.5, learning_rate_schedule="linear")
+    cfg = config(clip_norm=0.5)
     base = public_numbers(tmp_path, cfg, TEXTS, "base")
     assert base[1][0] == ([5 * (0.5 / 3.5)] * 168, 0.1)
     for name, texts in NEIGHBORS.items():
