@@ -16,10 +16,9 @@ from typing import Annotated, Any, BinaryIO, Literal, get_args, get_origin
 
 import yaml
 from filelock import FileLock
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator
 
 from privsyn.address import Address, source
-from privsyn.section import SHA256
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -103,12 +102,6 @@ def _at_once(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NONBLOCK)
 
 
-DIGEST = "_digest"
-"""Suffix of the setting that pins the SHA-256 of a file, beside the setting that names it."""
-
-Sha256 = Annotated[str, Field(pattern=SHA256)]
-
-
 @dataclass(frozen=True)
 class OnDisk:
     """Marks a setting, inside ``Annotated``.
@@ -118,12 +111,10 @@ class OnDisk:
             folder with a model, or a hub id. ``place``: where a service is or writes.
             ``unmarked``: of type Path without a mark.
         words: Values that are not paths, such as ``builtin``.
-        pinned: Whether every value except those words needs a SHA-256 beside it.
     """
 
     kind: Literal["private", "file", "model", "place", "unmarked"]
     words: tuple[str, ...] = ()
-    pinned: bool = False
 
 
 def marks(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, OnDisk]]:

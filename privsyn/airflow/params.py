@@ -12,7 +12,7 @@ from privsyn.config import Config
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.risk import gaussian_risk, odds
 from privsyn.errors import ConfigError
-from privsyn.files import DIGEST, marks
+from privsyn.files import marks
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import as_teacher
 from privsyn.methods.registry import load_method, settings_model
@@ -127,9 +127,7 @@ def _fields(
     properties = dict(schema["properties"])
     for name, mark in marks(model):
         field = name.partition(".")[0]
-        # A digest belongs to one file: on the form it could be set without the file.
-        properties.pop(field + DIGEST, None)
-        choices: list[str | None] = [*mark.words] if field == name and mark.pinned else []
+        choices: list[str | None] = [*mark.words] if field == name else []
         if values.get(name) is None:
             choices.append(None)
         # privacy: a path on the form would let whoever may start a run read any file of the worker.

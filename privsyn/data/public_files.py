@@ -1,10 +1,9 @@
-"""Public files: opened by path if pinned and not private; and texts compared with them."""
+"""Public files: opened by path if not private; and texts compared with them."""
 
 from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
 import json
 import os
 import stat
@@ -19,8 +18,7 @@ from pydantic import PrivateAttr
 from privsyn.address import Address, Source, is_address
 from privsyn.data.words import words as words_of
 from privsyn.errors import ConfigError
-from privsyn.files import DIGEST, open_file
-from privsyn.files import digest as digest_of
+from privsyn.files import open_file
 from privsyn.section import Section
 
 
@@ -45,30 +43,22 @@ class PublicFiles:
         root: Folder that relative paths start from.
         private: Pairs of what a private place holds and its path or address. No setting may name
             such a place.
-        cache: Folder that caches digests of model files by size and time. None: no cache.
     """
 
-    def __init__(
-        self,
-        root: Path = Path(),
-        private: Sequence[tuple[str, Source]] = (),
-        cache: Path | None = None,
-    ) -> None:
-        self._root, self._cache = root, cache
+    def __init__(self, root: Path = Path(), private: Sequence[tuple[str, Source]] = ()) -> None:
+        self._root = root
         self._private = [(what, place) for what, place in private if isinstance(place, Path)]
         self._addresses = [(what, place) for what, place in private if isinstance(place, Address)]
 
-    def read(self, setting: str, value: str, digest: str | None = None) -> bytes:
+    def read(self, setting: str, value: str) -> bytes:
         """The bytes of a public file.
 
         Args:
             setting: The setting that names the file, for messages.
             value: A path.
-            digest: SHA-256 that ``<setting>_digest`` pins the file to.
 
         Raises:
-            ConfigError: The file is missing, not a regular file, in a private place, not pinned, or
-                differs from its pin.
+            ConfigError: The file is missing, not a regular file, or in a private place.
         """
         self.check(setting, value)
         path = self.path(value)
@@ -76,21 +66,18 @@ class PublicFiles:
             with open_file(path) as stream:
                 # The open file, not the path: a link may have changed since the check.
                 self._refuse_same(setting, value, [os.fstat(stream.fileno())])
-                data = stream.read()
+                return stream.read()
         except OSError as error:
             raise _refusal(
                 setting, value, f"cannot be read: {error.strerror}", "Check the path."
             ) from None
-        _check_pin(setting, value, hashlib.sha256(data).hexdigest(), digest)
-        return data
 
-    def folder(self, setting: str, value: str, digest: str | None = None) -> Path:
+    def folder(self, setting: str, value: str) -> Path:
         """The folder of a public model; parameters and errors as for ``read``."""
         path = self.path(value)
         if not path.is_dir():
             raise _refusal(setting, value, "is not a directory", "Name the folder of a model.")
         self.check(setting, value)
-        _check_pin(setting, value, digest_of(path, self._cache), digest)
         return path
 
     def check(self, setting: str, value: str) -> None:
@@ -170,7 +157,7 @@ class ReadsFiles(Section):
             door: Opens the files.
             section: Section of params.yaml, for messages.
             config: Settings of the config, which say where the files are, if these settings are
-                those of a plan, which pin their digests. None: these settings themselves.
+                those of a plan, which says what they hold. None: these settings themselves.
         """
         bound = self.model_copy()
         bound._door, bound._section, bound._config = door, f"{section}.", config
@@ -189,13 +176,11 @@ class ReadsFiles(Section):
 
     def read(self, field: str) -> bytes:
         """The bytes of the public file that a setting names."""
-        value, digest = self.given_name(field), getattr(self, field + DIGEST)
-        return (self._door or PublicFiles()).read(self._section + field, value, digest)
+        return (self._door or PublicFiles()).read(self._section + field, self.given_name(field))
 
     def folder(self, field: str) -> Path:
         """The model folder that a setting names."""
-        value, digest = self.given_name(field), getattr(self, field + DIGEST)
-        return (self._door or PublicFiles()).folder(self._section + field, value, digest)
+        return (self._door or PublicFiles()).folder(self._section + field, self.given_name(field))
 
 
 def shares_text(
@@ -269,19 +254,6 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(item)
     elif isinstance(value, int | float):
         yield str(value)
-
-
-def _check_pin(setting: str, value: str, digest: str, pin: str | None) -> None:
-    if pin is None:
-        raise ConfigError(
-            f"{setting}={value} is not pinned: {setting}{DIGEST} is not set.",
-            hint=f"If the file is public, set {setting}{DIGEST}={digest}",
-        )
-    if pin != digest:
-        raise ConfigError(
-            f"{setting}={value} has the digest {digest}, not {pin}.",
-            hint="Put the planned file back and run again, or set the new digest.",
-        )
 
 
 def _private(setting: str, value: str, what: str) -> ConfigError:

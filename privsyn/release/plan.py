@@ -17,7 +17,7 @@ from privsyn.data.settings import ImageConfig, TextExample
 from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.events import Event, load
-from privsyn.files import DIGEST, values
+from privsyn.files import values
 from privsyn.methods.base import Mechanism, Method, PricingFacts, Role, Subject
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
@@ -371,7 +371,7 @@ def settings_digest(
     """
     settings = given.model_dump(mode="json", exclude_defaults=True)
     for name, *_ in values(given):  # a public file is what it holds, wherever it lies
-        settings |= {key: identity["settings"].get(key) for key in (name, name + DIGEST)}
+        settings[name] = identity["settings"].get(name)
     named = {key: identity[key] for key in ASKED if key != "columns" or identity[key]} | {
         "settings": settings,
         "dataset": dataset.model_dump(mode="json", exclude_defaults=True),

@@ -27,7 +27,7 @@ from privsyn.data.settings import TABLE, DatasetConfig, of_any_day
 from privsyn.dp.events import Event
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError, DataError, PrivsynError, VerificationError
-from privsyn.files import DIGEST, OnDisk, values
+from privsyn.files import OnDisk, values
 from privsyn.ledger.accounts import Account
 from privsyn.ledger.entries import Entry, State
 from privsyn.ledger.ledger import Ledger
@@ -234,7 +234,7 @@ class Context:
     @cached_property
     def files(self) -> PublicFiles:
         """The door to the public files that settings name."""
-        return PublicFiles(self.workspace.root, self.private_places, self.cache)
+        return PublicFiles(self.workspace.root, self.private_places)
 
     @property
     def private_places(self) -> list[tuple[str, Source]]:
@@ -276,28 +276,24 @@ class Context:
         reads = isinstance(settings, ReadsFiles)
         return settings.through(self.files, f"methods.{name}") if reads else settings
 
-    def public_files(self, method: str) -> Iterator[tuple[str, str, OnDisk, str | None]]:
-        """Setting, value, mark and digest of all that a release of a method reads from disk."""
+    def public_files(self, method: str) -> Iterator[tuple[str, str, OnDisk]]:
+        """Setting, value and mark of all that a release of a method reads from disk."""
         sections: list[tuple[str, Any]] = [
             (f"methods.{method}.", self.config.method(method)),
             ("models.", self.config.models),
             ("validation.", self.config.validation),
         ]
         for prefix, section in sections:
-            for setting, value, mark in values(section, prefix):
-                digest = getattr(section, setting.removeprefix(prefix) + DIGEST, None)
-                yield setting, value, mark, digest
+            yield from values(section, prefix)
 
     def check_files(self, method: str) -> None:
         """Refuse files and model folders that a release must not read.
 
         Raises:
-            ConfigError: A file is, is in, or holds a private place, or is not pinned.
+            ConfigError: A file is, is in, or holds a private place.
         """
-        for setting, value, mark, digest in self.public_files(method):
+        for setting, value, _ in self.public_files(method):
             self.files.check(setting, value)
-            if mark.pinned and mark.kind == "file" and self.files.path(value).exists():
-                self.files.read(setting, value, digest)
 
     def fingerprint(self, dataset: DatasetConfig) -> str:
         """Keyed fingerprint of a private source, by the ledger's key. Internal: readers/streams.py.

@@ -200,7 +200,7 @@ def _refuse_private_text(release: OpenPlan) -> None:
         rows = (row.reveal() for file in files for row in lines_and_values(source, file))
         return shares_text(public, rows, plan.dataset.labels)
 
-    public = [ctx.files.read(setting, value, digest) for setting, value, _, digest in read]
+    public = [ctx.files.read(setting, value) for setting, value, _ in read]
     if public and is_shared(public):
         raise ConfigError(
             f"{' or '.join(setting for setting, *_ in read)} names a file that shares text with "

@@ -122,7 +122,7 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
         )
     ctx.check_files(STUDENTS)
     models, folder = ctx.config.models, start_folder(config)
-    settings = config.model_dump(mode="json", exclude={"init_digest"})
+    settings = config.model_dump(mode="json")
     used: dict[Any, ModelUse] = {}
     if folder is None:
         base = describe(models, ctx.cache, reads_private=False)

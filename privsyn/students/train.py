@@ -111,7 +111,7 @@ def start_folder(cfg: DistillConfig) -> Path | None:
     """The directory that a student starts from; None for a student of a given size.
 
     Raises:
-        ConfigError: ``init`` names a directory that is missing, not public or not pinned.
+        ConfigError: ``init`` names a directory that is missing or not public.
     """
     return None if cfg.init in ("random", "tiny") else cfg.folder("init")
 

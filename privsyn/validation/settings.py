@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from privsyn.files import OnDisk, Sha256
+from privsyn.files import OnDisk
 from privsyn.section import Section
 
 PATTERNS = ("email", "phone", "record_number")
@@ -19,12 +19,11 @@ RECORD_NUMBER = r"(?a:\b)[A-Z]{2,4}-\d{5,8}(?a:\b)"
 class ValidationConfig(Section):
     """The Great Expectations suite of the synthetic file."""
 
-    suite: Annotated[str, OnDisk("file", ("text", "images"), pinned=True)] | None = Field(
+    suite: Annotated[str, OnDisk("file", ("text", "images"))] | None = Field(
         default=None,
         description="A shipped suite (text, images), or a JSON file. Null: "
         "text or images, depending on the dataset.",
     )
-    suite_digest: Sha256 | None = Field(default=None, description="SHA-256 of the suite file.")
     max_chars: int = Field(default=4000, ge=1, description="Most characters of a text.")
     min_share: float = Field(
         default=0.95,

@@ -119,7 +119,7 @@ def load_suite(
         "json_schema": schema is not None,
         **{name: cfg.forbids(name) for name in PATTERNS},
     }
-    raw = _read_suite(named, cfg.suite_digest, files)
+    raw = _read_suite(named, files)
     chosen, left_out = [], []
     for number, expectation in enumerate(raw["expectations"], start=1):
         where = f"validation.suite={named}: expectation {number}"
@@ -144,7 +144,7 @@ def load_suite(
     # A user's suite cannot leave out how many rows there are and what a row is.
     structure = [
         {key: item[key] for key in FIELDS if key in item}
-        for item in _read_suite(shipped, None, files)["expectations"][:STRUCTURE]
+        for item in _read_suite(shipped, files)["expectations"][:STRUCTURE]
     ]
     same = [(item["type"], item["kwargs"]) for item in chosen]
     chosen = [item for item in structure if (item["type"], item["kwargs"]) not in same] + chosen
@@ -184,7 +184,7 @@ def _of_columns(columns: Mapping[str, Column]) -> Iterator[dict[str, Any]]:
 _IN_SET = "expect_column_values_to_be_in_set"
 
 
-def _read_suite(name: str, digest: str | None, files: PublicFiles) -> dict[str, Any]:
+def _read_suite(name: str, files: PublicFiles) -> dict[str, Any]:
     shipped = {file.stem: file for file in SHIPPED.glob("*.json")}
     if name in shipped:
         raw = json.loads(shipped[name].read_bytes())
@@ -194,7 +194,7 @@ def _read_suite(name: str, digest: str | None, files: PublicFiles) -> dict[str, 
                 f"validation.suite: no file {files.path(name)}.",
                 hint=f"Shipped suites: {', '.join(sorted(shipped))}.",
             )
-        raw = _parse(files.read("validation.suite", name, digest), f"validation.suite={name}")
+        raw = _parse(files.read("validation.suite", name), f"validation.suite={name}")
     if not isinstance(raw, dict) or not isinstance(raw.get("expectations"), list):
         raise ConfigError(
             f"validation.suite={name} is not a Great Expectations suite: it must be an object "

@@ -19,7 +19,6 @@ from privsyn.errors import ConfigError
 from privsyn.methods.base import Mechanism, PricingFacts
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure, deviation, mechanism, structures
 from privsyn.methods.keyphrase_seeding.settings import (
-    SECTION,
     KeyphraseSeedingConfig,
     KeyphraseSeedingSettings,
 )
@@ -121,7 +120,7 @@ def calibrate(
         least = _ROOM * calibration.calibrate(event, target, 1e-4, 1e9, increasing=False)
     except ValueError:
         raise ConfigError(
-            f"{SECTION}: no noise reaches privacy.epsilon={target.epsilon:g} at "
+            f"methods.keyphrase_seeding: no noise reaches privacy.epsilon={target.epsilon:g} at "
             f"delta={target.delta:g}.",
             hint="Raise privacy.epsilon.",
         ) from None
@@ -196,7 +195,7 @@ def _advice(cfg: KeyphraseSeedingConfig, k: int) -> tuple[str, ...]:
     if cfg.ensemble == "linear" and k > 4:
         fewer = max(1, math.ceil(math.log2(cfg.sequence_length)))
         advice.append(
-            f"{SECTION}.ensemble=linear shares the budget among {k} estimates; logarithmic needs "
-            f"{fewer}."
+            f"methods.keyphrase_seeding.ensemble=linear shares the budget among {k} estimates; "
+            f"logarithmic needs {fewer}."
         )
     return tuple(advice)

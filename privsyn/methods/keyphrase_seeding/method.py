@@ -38,7 +38,6 @@ from privsyn.methods.keyphrase_seeding.mechanism import (
     structures_of,
 )
 from privsyn.methods.keyphrase_seeding.settings import (
-    SECTION,
     SHIPPED,
     TEMPERATURE,
     KeyphraseSeedingConfig,
@@ -163,7 +162,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         """Settings with the vocabulary's digest and size, and the prompt filled in.
 
         Raises:
-            ConfigError: The vocabulary cannot be read, or has another digest.
+            ConfigError: The vocabulary cannot be read.
         """
         data = _vocabulary(cfg)
         digest = hashlib.sha256(data).hexdigest()
@@ -260,7 +259,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         documents = [bucket.contents.reveal() for bucket in buckets]
 
         # Pre-processing: the private vocabulary (Appendix B.1), once for all labels [K1]
-        data = journal.public_file("public vocabulary", partial(_vocabulary, settings))
+        data = journal.public_file("public vocabulary", partial(_planned_vocabulary, settings))
         public = Vocabulary.parse(data, settings.vocabulary)
         size = min(settings.vocabulary_size, len(public))
         steps.next()
@@ -478,19 +477,25 @@ def _text_of(settings: KeyphraseSeedingSettings, prompts: SeedPrompts, answer: s
 
 
 def _vocabulary(cfg: KeyphraseSeedingConfig) -> bytes:
-    """The bytes of the vocabulary in the settings.
+    """The bytes of the vocabulary that the config names."""
+    if cfg.given_name("vocabulary") == SHIPPED:
+        return VOCABULARY.read_bytes()
+    return cfg.read("vocabulary")
+
+
+def _planned_vocabulary(settings: KeyphraseSeedingSettings) -> bytes:
+    """The bytes of the vocabulary that was planned.
 
     Raises:
-        ConfigError: The shipped vocabulary's digest is not the one in the settings.
+        ConfigError: The vocabulary of the config is another one.
     """
-    if SHIPPED not in (cfg.vocabulary, cfg.given_name("vocabulary")):
-        return cfg.read("vocabulary")
-    data = VOCABULARY.read_bytes()
+    data = _vocabulary(settings)
     digest = hashlib.sha256(data).hexdigest()
-    if cfg.vocabulary_digest not in (None, digest):
+    if digest != settings.vocabulary_digest:
         raise ConfigError(
-            f"{SECTION}.vocabulary=builtin has the digest {digest}, not {cfg.vocabulary_digest}.",
-            hint="Name the file of that digest or leave vocabulary_digest out; to resume a "
-            "release, name its vocabulary, or use the version of privsyn that started it.",
+            f"methods.keyphrase_seeding.vocabulary={settings.given_name('vocabulary')} has the "
+            f"digest {digest}, not {settings.vocabulary_digest} as planned.",
+            hint="Put the planned file back; the shipped one came with the version of privsyn "
+            "that started the release.",
         )
     return data

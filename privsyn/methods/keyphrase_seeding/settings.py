@@ -9,13 +9,11 @@ from pydantic import Field, model_validator
 
 from privsyn.data.public_files import ReadsFiles
 from privsyn.data.settings import TextExample
-from privsyn.files import OnDisk, Sha256
+from privsyn.files import OnDisk
 from privsyn.methods.keyphrase_seeding.dp_kde import Ensemble, Noise
 from privsyn.methods.shared.prompts import Candidates
 from privsyn.models.language.text_variation import LabelWords, MaxTokens
-from privsyn.section import read_presets
-
-SECTION = "methods.keyphrase_seeding"
+from privsyn.section import SHA256, read_presets
 
 SHIPPED = "builtin"
 
@@ -41,13 +39,10 @@ class KeyphraseSeedingConfig(ReadsFiles):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = read_presets(__file__)
 
-    vocabulary: Annotated[str, OnDisk("file", (SHIPPED,), pinned=True)] = Field(
+    vocabulary: Annotated[str, OnDisk("file", (SHIPPED,))] = Field(
         default=SHIPPED,
         min_length=1,
         description="Public vocabulary: builtin, or a file with one term a line, plain or .gz.",
-    )
-    vocabulary_digest: Sha256 | None = Field(
-        default=None, description="SHA-256 the vocabulary must have."
     )
     vocabulary_share: float = Field(
         default=0.5,
@@ -144,6 +139,6 @@ class KeyphraseSeedingConfig(ReadsFiles):
 class KeyphraseSeedingSettings(KeyphraseSeedingConfig):
     """Settings after the vocabulary and the prompt are filled in."""
 
-    vocabulary_digest: Sha256
+    vocabulary_digest: str = Field(pattern=SHA256)
     label_descriptions: LabelWords = Field(default={})
     examples: tuple[TextExample, ...] = ()

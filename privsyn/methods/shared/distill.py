@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from privsyn.data.public_files import ReadsFiles
-from privsyn.files import OnDisk, Sha256
+from privsyn.files import OnDisk
 
 MORE: Final = "more"
 STUDENTS: Final = "distill"
@@ -43,15 +43,12 @@ class DistillConfig(ReadsFiles):
         default="4.4M",
         description="Size, as counted in the paper; not used if init is a directory.",
     )
-    init: Annotated[str, OnDisk("model", ("random", "tiny"), pinned=True)] = Field(
+    init: Annotated[str, OnDisk("model", ("random", "tiny"))] = Field(
         default="random",
         min_length=1,
         description="random; tiny: from the tiny language model (its token embeddings, and its "
         "layers if the student is as wide); or the directory of a causal language model, "
         "for the student's architecture, tokenizer and first weights.",
-    )
-    init_digest: Sha256 | None = Field(
-        default=None, description="SHA-256 of the directory's files."
     )
     epochs: int = Field(default=10, ge=1, le=1000, description="Passes over the synthetic texts.")
     batch_size: int = Field(default=64, ge=1, le=65_536, description="Texts per step.")

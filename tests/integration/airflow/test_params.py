@@ -144,8 +144,7 @@ def test_every_method_has_a_whole_form(config, method):
         names |= {f"methods.distill.{name}" for name in type(config.method("distill")).model_fields}
     for section in (method, "distill"):  # paths are chosen among declared names, and none is here
         for name, _ in marks(type(config.method(section))):
-            names -= {f"methods.{section}.{name}_digest"}
-            if name not in ("init", "student"):  # there is a choice of words
+            if name != "init":  # there is a choice of words
                 names -= {f"methods.{section}.{name}"}
     assert {key for key in fields if key.startswith("methods.")} == names
     marked = {name.split(".")[0] for name, _ in marks(type(config.method(method)))}
@@ -212,7 +211,6 @@ def test_a_path_of_params_yaml_is_not_on_the_form():
     "key",
     [
         "methods.keyphrase_seeding.vocabulary",
-        "methods.keyphrase_seeding.vocabulary_digest",
         "methods.keyphrase_seeding",
         "methods",
         "services.ledger",

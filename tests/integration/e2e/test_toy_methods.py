@@ -11,7 +11,6 @@ No stage, no operator, no command and nothing derived from a release is touched 
 they ask of a method is its traits, ``DrawsSamples`` or ``TrainsModel`` with ``makes_students``.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -31,7 +30,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
 TOYS = Path(__file__).with_name("toys")
 SETTINGS = {
-    "toy_trainer": {"words": "words.txt", "words_digest": hashlib.sha256(WORDS).hexdigest()},
+    "toy_trainer": {"words": "words.txt"},
     "toy_drawer": {"texts_per_label": 3},
 }
 DAG = """\

@@ -16,7 +16,7 @@ from privsyn.data.public_files import ReadsFiles
 from privsyn.data.records import Cell
 from privsyn.dp.mechanisms import Laplace
 from privsyn.errors import ModelError
-from privsyn.files import OnDisk, Sha256
+from privsyn.files import OnDisk
 from privsyn.methods import base, registry
 from privsyn.methods.base import Backends, Mechanism, Method, Sample
 from privsyn.stages.draw import train
@@ -32,8 +32,7 @@ STAGES = Path(stages.__file__).parent
 
 
 class ToyConfig(ReadsFiles):
-    words: Annotated[str, OnDisk("file", pinned=True)]
-    words_digest: Sha256 | None = None
+    words: Annotated[str, OnDisk("file")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,9 @@ class ToyTrainer(Method[ToyConfig]):
         return self.calibrate(cfg, target, facts)
 
     def resolve(self, cfg, models, subject=base.ANYTHING):
-        return cfg.resolved(ToyConfig, {"words": f"sha256:{cfg.words_digest}"})
+        return cfg.resolved(
+            ToyConfig, {"words": f"sha256:{hashlib.sha256(cfg.read('words')).hexdigest()}"}
+        )
 
     def cells(self, cfg, labels):
         return Cell.grid(labels, 1)
@@ -106,8 +107,7 @@ class ToyTrainer(Method[ToyConfig]):
 def project(make_project, monkeypatch):
     monkeypatch.setitem(registry.METHODS, NAME, f"{__name__}:ToyTrainer")
     monkeypatch.setattr(ToyTrainer, "seen", [])
-    digest = hashlib.sha256(WORDS).hexdigest()
-    made = make_project(methods={NAME: {"words": "words.txt", "words_digest": digest}})
+    made = make_project(methods={NAME: {"words": "words.txt"}})
     (made.root / "words.txt").write_bytes(WORDS)
     return made
 

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, FilePath
 
-from privsyn.config import Config, parse_config
+from privsyn.config import Config
 from privsyn.data.public_files import PublicFiles, ReadsFiles, pieces, shares_text
 from privsyn.errors import ConfigError, PrivsynError
-from privsyn.files import DIGEST, OnDisk, marks, values
+from privsyn.files import OnDisk, marks, values
 from privsyn.methods.base import PricingFacts
 from privsyn.methods.registry import METHODS, load_method, settings_model
 from privsyn.methods.shared.distill import STUDENTS
@@ -97,24 +97,22 @@ def names(root, place):
     yield "twice"
 
 
-PINNED = [
+NAMED = [
     (f"methods.{KPS}.vocabulary", KPS),
     ("validation.suite", KPS),
 ]
 
 
-@pytest.mark.parametrize(("setting", "method"), PINNED)
+@pytest.mark.parametrize(("setting", "method"), NAMED)
 @pytest.mark.parametrize("place", range(4))
 def test_no_setting_names_a_private_file_whatever_it_is_called(project, setting, method, place):
-    """Pinned and not; the digest of a private file is not told."""
     target = private_places(project)[place]
     for name in names(project, target):
-        for pin in ([], [f"{setting}{DIGEST}={sha(target)}"]):
-            with pytest.raises(ConfigError, match="must name a public file") as caught:
-                plan(context(project, f"{setting}={name}", *pin), method)
-            assert sha(target) not in str(caught.value)
-            assert SECRET not in str(caught.value)
-            assert "\n" not in str(caught.value)
+        with pytest.raises(ConfigError, match="must name a public file") as caught:
+            plan(context(project, f"{setting}={name}"), method)
+        assert sha(target) not in str(caught.value)
+        assert SECRET not in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("setting", ["language", "embedder", "image", "image_embedder"])
@@ -152,20 +150,7 @@ def test_a_student_does_not_start_in_a_private_place(project):
         start_folder(ctx.settings("distill"))
     (project / "model").mkdir()
     ctx = context(project, "methods.distill.init=model")
-    with pytest.raises(ConfigError, match=r"methods\.distill\.init_digest=[0-9a-f]{64}"):
-        start_folder(ctx.settings("distill"))
-
-
-@pytest.mark.parametrize(("setting", "method"), PINNED)
-def test_a_public_file_is_pinned(project, setting, method):
-    """The refusal says which digest to paste; another content than pinned is refused."""
-    file = project / "public.txt"
-    with pytest.raises(ConfigError, match=f"{setting}{DIGEST}={sha(file)}"):
-        plan(context(project, f"{setting}=public.txt"), method)
-    with pytest.raises(ConfigError, match="has the digest"):
-        plan(context(project, f"{setting}=public.txt", f"{setting}{DIGEST}={'a' * 64}"), method)
-    with pytest.raises(ConfigError, match="must be a SHA-256 digest"):
-        context(project, f"{setting}{DIGEST}=none")
+    assert start_folder(ctx.settings("distill")) == project / "model"
 
 
 @pytest.mark.parametrize("kind", ["fifo", "folder", "device"])
@@ -207,7 +192,7 @@ def test_a_copy_of_private_text_is_refused_before_anything_is_spent(project, whi
     copied = project / "copy.txt"
     copied.write_text(COPIES[which](lines))
     key = f"methods.{KPS}.vocabulary"
-    ctx = context(project, f"{key}=copy.txt", f"{key}{DIGEST}={sha(copied)}")
+    ctx = context(project, f"{key}=copy.txt")
     planned = plan(ctx, KPS, open_account=True)
     reserve(ctx, planned)
     with pytest.raises(ConfigError, match="shares text with the private file") as caught:
@@ -247,7 +232,7 @@ def test_public_terms_that_records_use_are_no_shared_text(project):
     from privsyn.stages.partition import partition
 
     key = f"methods.{KPS}.vocabulary"
-    ctx = context(project, f"{key}=public.txt", f"{key}{DIGEST}={sha(project / 'public.txt')}")
+    ctx = context(project, f"{key}=public.txt")
     planned = plan(ctx, KPS, open_account=True)
     reserve(ctx, planned)
     assert partition(ctx, planned) == 1
@@ -272,16 +257,10 @@ def sections():
     return [Config, *(settings_model(name) for name in (*METHODS, STUDENTS))]
 
 
-def test_every_path_is_marked_and_every_pinned_one_has_its_digest():
+def test_every_path_is_marked():
     for section in sections():
         for name, mark in marks(section):
             assert mark.kind != "unmarked", f"{section.__name__}.{name}"
-            if mark.pinned:
-                *inside, field = name.split(".")
-                model: Any = section
-                for part in inside:
-                    model = model.model_fields[part].annotation
-                assert field + DIGEST in model.model_fields, name
     for name in (*METHODS, STUDENTS):
         if list(marks(settings_model(name))):
             assert issubclass(settings_model(name), ReadsFiles), name
@@ -408,21 +387,4 @@ def test_a_name_that_leads_elsewhere_once_it_was_checked_is_refused(tmp_path, mo
 
     monkeypatch.setattr(door, "check", swap)
     with pytest.raises(ConfigError, match="holds the private file, but must name a public file"):
-        door.read("setting", "public.txt", sha(private))
-
-
-def test_a_door_of_no_project_pins_too(tmp_path):
-    (tmp_path / "a.txt").write_text("a")
-    with pytest.raises(ConfigError, match="x_digest is not set"):
-        PublicFiles(tmp_path).read("x", "a.txt")
-    assert PublicFiles(tmp_path).read("x", "a.txt", sha(tmp_path / "a.txt")) == b"a"
-
-
-def test_files_that_are_not_named_have_no_digest():
-    raw = {
-        "dataset": {"name": "d", "path": "p", "unit": "u"},
-        "account": {"name": "d", "adjacency": "add_remove", "epsilon": 3, "delta": 1e-6},
-        "privacy": {"epsilon": 1, "delta": 1e-6},
-    }
-    dumped = parse_config(raw).method(KPS).model_dump(mode="json")
-    assert dumped["vocabulary_digest"] is None
+        door.read("setting", "public.txt")
