@@ -127,10 +127,6 @@ class DatasetConfig(Section):
         description="Opaque version, set on a public schedule, never read from the data. "
         "{date:%Y-%m} stands for the run's logical date, {table} for the snapshot of a table.",
     )
-    same_source: bool = Field(
-        default=False,
-        description="Pay for a version whose file has the same content as that of an earlier one.",
-    )
     text: Annotated[str, Field(min_length=1)] | None = Field(
         default="text",
         description="Column of the text, or a form over several, such as "

@@ -128,12 +128,10 @@ class DatasetSource:
     Attributes:
         version: The dataset's version.
         fingerprint: Keyed hash of its content, with the ledger's source key.
-        same: Whether a file with the content of another version may be paid for again.
     """
 
     version: str
     fingerprint: str
-    same: bool = False
 
 
 @dataclass(frozen=True)

@@ -524,12 +524,12 @@ def check_source(
                 "the same data, and their losses add up.",
                 hint=f"Set account.name={earlier.account} and its dataset.name. Nothing was spent.",
             )
-        if earlier.version != source.version and not source.same:
+        if earlier.version != source.version:
             raise DataError(
                 f"dataset.version={source.version}: the private file has the same content as "
                 f"version {earlier.version}, of which release {earlier.release_id} was made.",
-                hint=f"Wait for new data, set dataset.version={earlier.version}, or set "
-                "dataset.same_source=true to pay for the same data again.",
+                hint=f"Wait for new data, or set dataset.version={earlier.version}; with a higher "
+                "privacy.draw to pay for the same data again.",
             )
 
 

@@ -325,7 +325,7 @@ def load_image_model(
         from privsyn.models.images.diffusers_image import DiffusionImages, PromptedImages
 
         if facts.prompted:
-            return PromptedImages(*pipelines, facts, prompt=cfg.image_prompt, **common)
+            return PromptedImages(*pipelines, facts, **common)
         return DiffusionImages(unet, scheduler, facts, source=str(reference), **common)
 
 

@@ -152,11 +152,6 @@ class ModelsConfig(Section):
         "the dataset. any: nothing that the labels name; each fresh image is of a class drawn at "
         "random, and its variations are of the same class.",
     )
-    image_prompt: str = Field(
-        default="{label}",
-        min_length=1,
-        description="Prompt of a text-to-image model; {label} is replaced by the label.",
-    )
     image_embedder: Annotated[str, OnDisk("model", ("builtin",))] = Field(
         default="builtin",
         min_length=1,

@@ -411,7 +411,6 @@ class OpenPlan:
             snapshot=plan.dataset.version if dataset.version == TABLE else dataset.snapshot,
             test_path=ctx.source_path(dataset.test_path),
             max_records_per_unit=plan.max_records_per_unit,
-            same_source=dataset.same_source,
             **plan.dataset.model_dump(),
         )
         if self.copy is None:

@@ -108,7 +108,7 @@ def _note_source(ctx: Context, source: DatasetConfig, known: Entry | None) -> Da
     if known is not None and known.state in ("BEGUN", "LOST"):
         return None
     try:
-        return DatasetSource(source.version, ctx.fingerprint(source), source.same_source)
+        return DatasetSource(source.version, ctx.fingerprint(source))
     except PrivsynError:
         if known is None or known.state != "COMMITTED":
             raise

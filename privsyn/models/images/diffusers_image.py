@@ -254,11 +254,12 @@ class DiffusionImages:
 class PromptedImages:
     """A text-to-image pipeline of diffusers and its image-to-image twin (Stable Diffusion).
 
+    The prompt is the label, and empty without one.
+
     Args:
         text_to_image: The pipeline, as ``AutoPipelineForText2Image`` makes it.
         image_to_image: Its twin over the same weights.
         facts: Size, steps and guidance.
-        prompt: The label replaces ``{label}``; without a label it is dropped.
         revision: Digest of files and settings.
         rows_per_pass: Images per call of the pipeline.
         rng: Public randomness; by default from the operating system.
@@ -270,14 +271,13 @@ class PromptedImages:
         image_to_image: Any,
         facts: ImageFacts,
         *,
-        prompt: str,
         revision: str,
         rows_per_pass: int,
         rng: np.random.Generator | None = None,
     ) -> None:
         self.revision = revision
         self._fresh, self._again, self._facts = text_to_image, image_to_image, facts
-        self._prompt, self._rows = prompt, rows_per_pass
+        self._rows = rows_per_pass
         self._rng = rng or np.random.default_rng()  # public randomness
 
     def random(self, count: int, label: str | None) -> list[Pixels]:
@@ -320,7 +320,7 @@ class PromptedImages:
     def _run(self, pipeline: Any, count: int, label: str | None, options: Any) -> list[Pixels]:
         seed = int(self._rng.integers(2**63))
         made = pipeline(
-            prompt=[self._prompt.replace("{label}", label or "").strip()] * count,
+            prompt=[label or ""] * count,
             guidance_scale=self._facts.guidance,
             generator=torch.Generator().manual_seed(seed),
             output_type="np",

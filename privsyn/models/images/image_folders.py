@@ -7,7 +7,6 @@ folder of the embedded encoder or of EfficientNet-Lite0, or a CLIP or ViT folder
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,8 +75,7 @@ class ImageFacts:
         if self.any_class:
             text += "+class=any"
         if self.prompted:
-            prompt = hashlib.sha256(cfg.image_prompt.encode()).hexdigest()[:16]
-            text += f"+prompt={prompt}+{cfg.dtype}"
+            text += f"+{cfg.dtype}"
         return text
 
 
@@ -129,7 +127,7 @@ def read_facts(folder: Path, cfg: ModelsConfig) -> ImageFacts:
     if cfg.image_class == "any" and not facts.classes:
         raise ModelError(
             f"models.image_class=any: {where} has no classes.",
-            hint="Set it to label. Without {label} in models.image_prompt a prompt names no label."
+            hint="Set it to label."
             if facts.prompted
             else "Set it to label: a model without classes draws every label alike.",
         )

@@ -68,7 +68,7 @@ def test_a_begun_release_is_not_looked_at_again(make_project):
     project = make_project()
     planned, shards = begun(project.context())
     project.write([row | {"label": "x"} for row in rows(48, 20)])
-    assert partition(project.context("dataset.same_source=true"), planned) == shards
+    assert partition(project.context(), planned) == shards
 
 
 def test_counts_hold_no_text_unit_or_undeclared_label(make_project):

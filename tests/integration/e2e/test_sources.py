@@ -9,7 +9,6 @@ import pytest
 from privsyn.errors import DataError
 from privsyn.stages.base import find_workdir, open_plan
 from privsyn.stages.partition import partition, source_changed
-from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from tests.integration.e2e.small_project import finish, reserve_release, rows
 
@@ -45,17 +44,15 @@ def test_a_begun_release_is_resumed_whatever_became_of_its_file(make_project, fa
     assert finish(again, planned, fake).is_dir()
 
 
-def test_the_same_file_under_a_new_version_is_not_paid_for_twice_unasked(make_project):
+def test_the_same_file_under_a_new_version_is_not_paid_for_twice(make_project):
     project = make_project()
     reserve_release(project.context("privacy.epsilon=1"))
     copy = shutil.copy(project.data, project.root / "export-2.jsonl")
     new = ("dataset.version=v2", f"dataset.path={copy}", "privacy.epsilon=1")
-    with pytest.raises(DataError, match=r"same content as version v1.*same_source=true"):
+    with pytest.raises(DataError, match=r"same content as version v1.*higher privacy\.draw"):
         reserve_release(project.context(*new))
     assert project.context().ledger.accounts.balance("letters").entries == 1
-    asked = reserve_release(project.context(*new, "dataset.same_source=true"))
-    plain = plan(project.context(*new), "invisible_ink", open_account=True)
-    assert asked.id == plain.id  # whether it was asked for shapes no output
+    reserve_release(project.context("privacy.epsilon=1", "privacy.draw=1"))
     assert project.context().ledger.accounts.balance("letters").entries == 2
 
 

@@ -226,10 +226,10 @@ def test_a_model_is_what_its_folder_holds_and_not_what_it_is_called(make_project
     assert release_id(used) != another
 
 
-def test_new_versions_are_charged_until_the_account_is_empty(make_project, fake):
+def test_new_draws_are_charged_until_the_account_is_empty(make_project, fake):
     project = make_project()
-    for version in ("v1", "v2", "v3", "v4", "v5", "v6"):
-        ctx = project.context(f"dataset.version={version}", "dataset.same_source=true")
+    for number in range(6):
+        ctx = project.context(f"privacy.draw={number}")
         planned = plan(ctx, "invisible_ink", open_account=True)
         if not preview(ctx, planned).fits:
             break

@@ -103,7 +103,6 @@ def settings(of, name, schedule, version="v1", **account):
         "name": name,
         "path": f"private.{name}.{{version}}.jsonl",  # no two accounts pay for one file
         "version": version,
-        "same_source": True,
     }
     params["account"] |= {"name": name, **account}
     params["evaluate"] = {"by": "nothing"}
@@ -135,8 +134,9 @@ def project(tmp_path_factory):
     for name, text in made.items():
         (place / f"{name}.yaml").write_text(text)
     for name in made:
-        more = json.dumps({"unit": f"u-{name}", "label": "Billing", "text": f"of {name}"})
         for version in (*MONTHS, *YEARS):
+            text = f"of {name} in {version}"
+            more = json.dumps({"unit": f"u-{name}", "label": "Billing", "text": text})
             records = (root / "private.jsonl").read_text()
             (place / f"private.{name}.{version}.jsonl").write_text(f"{records}{more}\n")
     shutil.copytree(root / ".dvc", place / ".dvc")

@@ -28,7 +28,7 @@ ANN = {"user": "ann", "driver": "airflow", "dag_id": "privsyn_toy", "run_id": "m
 BOB = {"user": "bob", "driver": "cli"}
 
 
-def of(ledger, release, version, content, *, same=False, account="clinic"):
+def of(ledger, release, version, content, *, account="clinic"):
     """Reserve a release made from a file."""
     return ledger.releases.reserve(
         account,
@@ -36,7 +36,7 @@ def of(ledger, release, version, content, *, same=False, account="clinic"):
         Pure(0.1),
         method="toy",
         guarantee=Guarantee(0.1, 0.0),
-        source=DatasetSource(version, content, same),
+        source=DatasetSource(version, content),
     )
 
 
@@ -164,16 +164,15 @@ def test_a_release_that_has_not_begun_takes_the_file_as_it_is(ledger):
     of(ledger, "r", "v1", "cc")
 
 
-def test_the_same_file_under_another_version_is_refused_unless_asked_for(ledger):
+def test_the_same_file_under_another_version_is_refused(ledger):
     ledger.accounts.open(PURE)
     of(ledger, "r", "v1", "aa")
-    with pytest.raises(DataError, match=r"same content as version v1.*dataset\.same_source=true"):
+    with pytest.raises(DataError, match=r"same content as version v1.*higher privacy\.draw"):
         of(ledger, "s", "v2", "aa")
     assert ledger.accounts.balance("clinic").spent == pytest.approx(0.1)
-    assert of(ledger, "s", "v2", "aa", same=True).state is State.RESERVED
-    assert of(ledger, "s", "v2", "aa").state is State.RESERVED  # it is paid for
+    assert of(ledger, "s", "v1", "aa").state is State.RESERVED
     found = ledger.releases.sources(fingerprint="aa")
-    assert [(held.release_id, held.version) for held in found] == [("r", "v1"), ("s", "v2")]
+    assert [(held.release_id, held.version) for held in found] == [("r", "v1"), ("s", "v1")]
 
 
 def test_another_file_in_the_place_of_a_reserved_one_is_judged_as_a_new_one(ledger):
@@ -193,7 +192,6 @@ def test_another_file_in_the_place_of_a_reserved_one_is_judged_as_a_new_one(ledg
     of(ledger, "s", "v2", "dd", account="labs")
     with pytest.raises(DataError, match="same content as version v1"):
         of(ledger, "s", "v2", "cc", account="labs")
-    assert of(ledger, "s", "v2", "cc", account="labs", same=True).state is State.RESERVED
 
     ledger.releases.begin("r", "/s", "n")  # its buckets are made, whatever lies there now
     assert of(ledger, "r", "v1", "bb", account="labs").state is State.BEGUN
