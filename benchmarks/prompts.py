@@ -134,42 +134,39 @@ PROMPTS: Mapping[str, Mapping[str, Any]] = {
         "Example: {reference}\n\nAnswer with the new text alone.",
         "public": "Write one new text of the same kind as the example.\nLabel: {label}\n"
         "Example: \n\nAnswer with the new text alone.",
-        "chat": True,
     },
     "chat": {
         "private": "Write one {document}.\nTopic: {label}\nExample: {reference}\n\n"
         "Answer with the {document} alone.",
         "public": "Write one {document}.\nTopic: {label}\n\nAnswer with the {document} alone.",
-        "chat": True,
     },
     "begun": {
         "private": "Write one {document}.\nTopic: {label}\nExample: {reference}\n"
         "[assistant]\nTopic: {label}\nText:",
         "public": "Write one {document}.\nTopic: {label}\n[assistant]\nTopic: {label}\nText:",
-        "chat": True,
     },
     "turn": {
         "private": "Write one {document}. Topic: {label}\n[assistant]\n{reference}\n[user]\n"
         "Write one more {document}. Topic: {label}",
         "public": "Write one {document}. Topic: {label}",
-        "chat": True,
     },
     "turn begun": {
         "private": "Write one {document}.\nTopic: {label}\n[assistant]\nTopic: {label}\n"
         "Text: {reference}\n[user]\nOne more.\n[assistant]\nTopic: {label}\nText:",
         "public": "Write one {document}.\nTopic: {label}\n[assistant]\nTopic: {label}\nText:",
-        "chat": True,
     },
 }
 
 
-def prompt_of(name: str, task: Task, examples: Mapping[str, str]) -> dict[str, Any]:
+def prompt_of(name: str, task: Task, examples: Mapping[str, str]) -> dict[str, str]:
     """A prompt of the search for one data set, behind an example of each label."""
     form = dict(PROMPTS[name])
     shown = "".join(f"Topic: {task.labels[of]}\nText: {text}\n\n" for of, text in examples.items())
     for side in ("private", "public"):
         form[side] = form[side].replace("{document}", task.document)
         form[side] = form[side].replace("Topic:", f"{shown}Topic:", 1)
+        if name in ("old", "chat", "begun", "turn", "turn begun"):
+            form[side] = f"[user]\n{form[side]}"
     return form
 
 

@@ -12,7 +12,7 @@ from privsyn.errors import ConfigError
 from privsyn.methods.base import ANYTHING, Subject
 from privsyn.models.language.answers import as_text
 from privsyn.models.language.degenerate_text import Ending
-from privsyn.models.language.prompts import CHAT, PLAIN
+from privsyn.models.language.prompts import CHAT, PLAIN, ROLE
 from privsyn.models.language.text_variation import MaxTokens
 from privsyn.models.protocols import LogitModel, PromptTemplate
 from privsyn.section import Section
@@ -52,13 +52,12 @@ LabelSplit = Annotated[
 class PromptConfig(Section):
     """The two prompts, as data."""
 
-    private: str = Field(description="Prompt around a {reference}; may name the {label}.")
-    public: str = Field(description="The same prompt without a reference.")
-    chat: bool = Field(
-        default=False,
-        description="Use the model's chat template. A line [user], [assistant] or [system] begins "
-        "a message; a last message of the assistant is the beginning of the answer.",
+    private: str = Field(
+        description="Prompt around a {reference}; may name the {label}. A line [user], [assistant] "
+        "or [system] begins a message in the model's chat template; a last message of the "
+        "assistant is the beginning of the answer. Without such a line the text is continued."
     )
+    public: str = Field(description="The same prompt without a reference.")
 
     @model_validator(mode="after")
     def _reference_stays_private(self) -> PromptConfig:
@@ -73,11 +72,13 @@ class Prompt(PromptConfig):
     """The prompts of a release, with all public facts filled in.
 
     Attributes:
+        chat: Whether the prompts are messages in the model's chat template.
         labels: Text that replaces a label in the prompts.
         stops: A text ends before the first of these. None: none for a chat prompt; otherwise what
             separates two records, and the line that begins the next one.
     """
 
+    chat: bool = False
     labels: dict[str, str] = Field(default={})
     stops: tuple[str, ...] | None = None
 
@@ -134,13 +135,14 @@ def resolved_prompt(
         ConfigError: It is a chat prompt, and the model has no chat template.
     """
     prompt = configured or default_prompt(model, schema)
-    if prompt.chat and model.chat is False:
+    has_roles = ROLE.search(prompt.private) is not None
+    filled = Prompt.model_validate({"chat": has_roles} | prompt.model_dump())
+    if filled.chat and model.chat is False:
         raise ConfigError(
             f"models.language={model.source} has no chat template, and the prompt is for chat "
             "models.",
             hint="Name an instruction-tuned model, or set prompt (null: a list of records).",
         )
-    filled = Prompt.model_validate(prompt.model_dump())
     return filled.model_copy(
         update={
             "private": subject.fill(prompt.private),

@@ -23,7 +23,8 @@ LABEL_TOKENS = 32
 """Tokens reserved for a ``{label}``, whatever its value, and the most that it may take."""
 
 _REFERENCE, _LABEL = "{reference}", "{label}"
-_ROLE = re.compile(r"^\[(user|assistant|system)\][ \t]*(?:\n|$)", re.MULTILINE)
+ROLE = re.compile(r"^\[(user|assistant|system)\][ \t]*(?:\n|$)", re.MULTILINE)
+"""A line that begins a message of a chat prompt."""
 DAY = date(2025, 1, 1)
 """The date that chat templates see as today."""
 _DIRECTIVES = [
@@ -294,7 +295,7 @@ class PromptEncoder:
 
 def _messages(text: str) -> list[dict[str, str]]:
     """A chat prompt as messages, split at its ``[user]``, ``[assistant]``, ``[system]`` lines."""
-    first, *rest = _ROLE.split(text)
+    first, *rest = ROLE.split(text)
     messages = [{"role": "user", "content": first}] if first.strip() or not rest else []
     for role, content in zip(rest[::2], rest[1::2], strict=True):
         messages.append({"role": role, "content": content})

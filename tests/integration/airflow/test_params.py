@@ -124,7 +124,7 @@ def test_a_preset_is_in_place_of_all_that_was_left_as_shown(config, form):
 def test_values_reach_the_config_unchanged(form):
     from privsyn.airflow.params import overrides
 
-    prompt = {"private": 'Note: a \u20ac "b"\n{reference}', "public": "#: yes", "chat": True}
+    prompt = {"private": 'Note: a \u20ac "b"\n{reference}', "public": "#: yes"}
     values = {"privacy.delta": 1e-9, "privacy.epsilon": 7, f"methods.{METHOD}.prompt": prompt}
     changed = load_config(PARAMS, overrides(values, form))
     assert (changed.privacy.epsilon, changed.privacy.delta) == (7.0, 1e-9)

@@ -198,7 +198,7 @@ def test_a_project_has_the_values_that_suit_its_models_size(init, large, tickets
     config = load_config(tmp_path / "new/params.yaml")
     assert config.models.language == str(large)
     assert config.method("invisible_ink").guidance == 1
-    assert config.method("invisible_ink").prompt.chat
+    assert config.method("invisible_ink").prompt.private.startswith("[user]\n")
     assert config.preset("private_evolution") == "small"
     (large / "chat_template.jinja").unlink()
     code, _, err, _ = init("base", *TICKETS, "--model", str(large))
