@@ -9,18 +9,24 @@ from __future__ import annotations
 import html
 import json
 import re
+from pathlib import Path
 from typing import Any
 
-_NAME = (
-    r"(?:think(?:ing)?|thoughts?|reason(?:ing)?|analysis|reflect(?:ion)?|scratch_?pad|rationale"
-    r"|(?:inner|internal)_monologue|chain_of_thought|deliberation)"
-)
-# <think>, </think>, <|END_THINKING|>, <|begin_of_thought|>, <seed:think>, <think id=1>
-_MARK = (
-    rf"(?i:[<\u25c1]\|?\s*(?P<end>/\s*|end_(?:of_)?)?(?:start_|begin_of_)?(?:\w{{1,20}}[:_])?{_NAME}"
-    r"(?:\s[^<>\n]{0,80})?(?P<empty>/)?\|?[>\u25b7])"
-    r"|\[(?P<end_bracket>/)?THINK(?:ING)?\]"
-)
+import yaml
+
+
+def _read_forms() -> dict[str, str]:
+    """The regular expressions of answers.yaml, by name, each after those that it is made of."""
+    forms: dict[str, str] = {}
+    content = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+    for name, form in content.items():
+        whole = form if isinstance(form, str) else f"(?:{'|'.join(form)})"
+        forms[name] = re.sub(r"\{([a-z_]+)\}", lambda part: forms[part[1]], whole)
+    return forms
+
+
+_FORMS = _read_forms()
+_MARK = _FORMS["mark"]
 # gpt-oss: <|channel|>analysis<|message|>..., the text in channel "final"
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)[^<]{0,80}<\|message\|>")
 _FINAL = "final"
@@ -29,84 +35,16 @@ _BARE_CHANNEL = re.compile(r"(?:assistant)?analysis(?=[A-Z])")
 _BARE_FINAL = re.compile(r"assistant\s?final(?=\S|\s)")
 # Gemma 4: <|channel>thought\n...<channel|>
 _PIPED_CHANNEL = re.compile(r"<\|channel>.*?(?:<channel\|>|\Z)", re.DOTALL)
-_STEPS = re.compile(r"(?i)[\s*#(\[]*(?:thoughts?|thinking|reasoning|analysis|plan)\b[*\s]*:")
-_ANSWER = re.compile(
-    r"(?im)^[\s*#]*(?:final (?:answer|text|message|response)|answer|response|output)\b[*\s]*:\s*"
-)
-
-_SPECIAL = re.compile(
-    r"<\|[^|<>\n]{1,40}\|>|<\uff5c[^\uff5c<>\n]{1,40}\uff5c>|<\|\w{1,20}>|<\w{1,20}\|>"
-    r"|</?s>|<(?:bos|eos|pad|unk|mask|sop|eop|eot|start_of_turn|end_of_turn|endoftext"
-    r"|end_of_utterance|extra_id_\d+|unused\d+|reserved_\d+|0x[0-9A-Fa-f]{2})>"
-    r"|\[/?(?:INST|BOS|EOS|PAD|UNK|CLS|SEP|MASK|gMASK|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS)\]"
-    r"|<<SYS>>|</?tool_calls?>"
-)
-"""Special tokens of common tokenizers, spelled out."""
-_BEGINS = re.compile(
-    r"\s*(?:<(?:\||\uff5c)?(?:im_start|start_header_id|start|start_of_turn|turn|START_OF_TURN_TOKEN"
-    r"|start_of_role)(?:\||\uff5c)?>\s*(?:assistant|model)?\s*"
-    r"(?:<\|(?:end_header_id|message|end_of_role)\|>)?"
-    r"|<(?:\||\uff5c)(?:assistant|Assistant|CHATBOT_TOKEN|message|begin_of_text|begin_of_solution"
-    r"|START_RESPONSE|begin\u2581of\u2581sentence)(?:\||\uff5c)>|<s>|<bos>|\[BOS\])(?!\s*user\b)\s*"
-)
-"""Special tokens that precede an answer."""
+_SPECIAL = re.compile(_FORMS["special"])
+_BEGINS = re.compile(_FORMS["begins"])
 _WRAPPED = re.compile(
     r"(?is)\s*<(answer|response|output|final|text|solution|message|reply|result)>\s*(.*)"
 )
 _FENCED = re.compile(r"(?s)\s*```\w*\n(.*?)(?:\n\s*```.*)?\Z")
 
-# "Here is the message you asked for:", which a chat model says before the text itself.
-_INTRODUCED = re.compile(
-    r"(?i)(?:(?:sure|certainly|of course)\s*[,!.][^\n]*"
-    r"|here(?:'s| is| are) (?:a|an|the|one|some|another|your)\b(?: \S+){0,16})\s*:\s*\n\s*"
-)
-_NUMBERS = (
-    r"(?:a few|a couple of|some|several|multiple|many|different|various|two|three|four|five|six|ten"
-    r"|[2-9]|10|zwei|drei|vier|einige|mehrere|deux|trois|quatre|plusieurs|quelques|dos|tres|cuatro"
-    r"|varias|algunas|due|tre|alcune|duas|tr\u00eas|v\u00e1rias)"
-)
-_KINDS = (
-    r"(?:options?|versions?|variations?|variants?|alternatives?|possibilit(?:y|ies)|ways|choices?"
-    r"|suggestions?|drafts?|re(?:phras|word|writ)(?:ings?|es?|e)|paraphrases?|phrasings?|examples?"
-    r"|samples?|messages?|texts?|answers?|responses?|repl(?:y|ies)|outputs?|sentences?"
-    r"|varianten?|m\u00f6glichkeit(?:en)?|optionen|versionen|beispiele?|nachricht(?:en)?|vorschl"
-    r"(?:ag|\u00e4ge)|antwort(?:en)?|opci(?:\u00f3n|ones)|versi(?:\u00f3n|ones)|alternativas?|ejemplos?"
-    r"|mensajes?|textos?|textes?|exemples?|opzion[ei]|version[ei]|op(?:\u00e7\u00e3o|\u00e7\u00f5es)"
-    r"|\u7248\u672c|\u9009\u9879|\u65b9\u6848|\u793a\u4f8b)"
-)
-_SEVERAL = (
-    rf"(?i)(?:(?:sure|certainly|of course|absolutely|okay|ok|i'd be|happy to)\b[^\n:]{{0,60}}?"
-    rf"[,.!:]\s*)?"
-    rf"(?:(?:here(?:'s| is| are)|below (?:is|are)|these are|hier sind|voici|ecco|seguem"
-    rf"|aqu[i\u00ed] (?:tienes?|hay|est\u00e1n)) (?:\w+ ){{0,2}}?{_NUMBERS} (?:\w+ ){{0,3}}?"
-    rf"{_KINDS}\b"
-    rf"|{_NUMBERS} (?:\w+ ){{0,2}}?{_KINDS}\b[^\n.:]{{0,60}}:\s*\n"
-    r"|\w{0,16}(?:\u7248\u672c|\u9009\u9879|\u65b9\u6848|\u4f8b|\u30d1\u30bf\u30fc\u30f3)\w{0,6}\s?[:\uff1a]\s*\n)"
-)
-"""First words of an answer that holds several texts to choose from."""
-_MARKS = r"[*_#>\s(\[\u3010-]{0,6}"
-_AFTER = r"(?: \([^()\n]{1,40}\))?[*_)\]\u3011]{0,3}\s*?[:.)\u2013\u2014\uff1a\n-][*_]{0,3}\s*"
-_FIRST = rf"(?:{_KINDS}\s*#?\s*(?:1|one|a|i|\u4e00)|(?:first|1st)\s+{_KINDS})"
-_SECOND = (
-    rf"(?:{_KINDS}\s*#?\s*(?:2|two|b|ii|\u4e8c)|(?:second|2nd|another|alternative)\s+{_KINDS})"
-)
-# Long patterns are strings: they are compiled at their first use.
-_LABELED = (
-    rf"(?i){_MARKS}{_FIRST}{_AFTER}",
-    rf"(?i)(?:^|\n|[.!?\"\u201d]\s){_MARKS}{_SECOND}{_AFTER}",
-)
-_NUMBERED = (
-    r"[*_#(\s]{0,4}(?:1|[aA](?=\)))[.):]\S{0,2}\s+",
-    r"(?:\n|[.!?\"\u201d*]\s)[*_#(\s]{0,4}(?:2|[bB](?=\)))(?:[.):]|\Z)",
-)
-_BULLET = re.compile(r"\s{0,4}[-*\u2022]\s+(?=\S)")
-"""First and second entry of a list of texts."""
-_LABEL = re.compile(
-    rf"(?i){_MARKS}(?:(?:the|my|your|here is|new|final|short|possible|generated|synthetic|rephrased"
-    rf"|rewritten|reworded|paraphrased|revised|original)\s+){{0,3}}"
-    rf"(?:{_KINDS}|rephrased|rewritten|reworded|paraphrased|completion|content)[*_\u3011]{{0,3}}\s*[:\uff1a][*_]{{0,3}}\s*"
-)
-"""A label before a text."""
+_LISTS = (("first_label", "second_label"), ("first_number", "second_number"))
+_LAYERS = ("first_label", "first_number", "label", "bullet")
+"""Beginnings of a text that are no part of it, in the order in which they are looked for."""
 _QUOTES = (
     ("**", "**"),
     ('"', '"'),
@@ -190,8 +128,9 @@ def without_thoughts(text: str) -> str:
         final = _BARE_FINAL.search(text)
         text = text[final.end() :] if final else ""
     text = _PIPED_CHANNEL.sub("", text)
-    if (steps := _STEPS.match(text)) and (answer := _ANSWER.search(text, steps.end())):
-        text = text[answer.end() :]
+    if steps := re.match(_FORMS["steps"], text):
+        answer = re.compile(_FORMS["answer"]).search(text, steps.end())
+        text = text[answer.end() :] if answer else text
     parts, start, depth = [], 0, 0
     for mark in re.finditer(_MARK, text):
         if mark["empty"]:  # <think/>
@@ -226,9 +165,9 @@ def one_text(answer: str, *, plain: bool = True) -> str:
     ('My bill is late.', '')
     """
     text = answer.strip()
-    if plain and re.match(_SEVERAL, text):
+    if plain and re.match(_FORMS["several"], text):
         return ""
-    introduced = _INTRODUCED.match(text)
+    introduced = re.match(_FORMS["introduced"], text)
     text = text[introduced.end() :] if introduced else text
     while plain:
         if _is_list(text):
@@ -242,12 +181,12 @@ def one_text(answer: str, *, plain: bool = True) -> str:
 
 def _is_list(text: str) -> bool:
     """Whether a text is a list of texts, by their labels, numbers or bullets."""
-    for first, second in (_LABELED, _NUMBERED):
-        match = re.match(first, text)
-        if match and re.compile(second).search(text, match.end()):
+    for first, second in _LISTS:
+        match = re.match(_FORMS[first], text)
+        if match and re.compile(_FORMS[second]).search(text, match.end()):
             return True
     lines = [line for line in text.splitlines() if line.strip()]
-    return len(lines) > 1 and all(map(_BULLET.match, lines))
+    return len(lines) > 1 and all(re.match(_FORMS["bullet"], line) for line in lines)
 
 
 def _unwrapped(text: str) -> str:
@@ -259,9 +198,8 @@ def _unwrapped(text: str) -> str:
     lines = text.splitlines()
     if lines and all(line.startswith(">") for line in lines):
         return "\n".join(line.lstrip("> ") for line in lines)
-    firsts = re.compile(_LABELED[0]), re.compile(_NUMBERED[0])
-    for wrapping in (*firsts, _LABEL, _BULLET):
-        if (match := wrapping.match(text)) and match.end() < len(text):
+    for layer in _LAYERS:
+        if (match := re.match(_FORMS[layer], text)) and match.end() < len(text):
             return text[match.end() :]
     single = _SINGLE_QUOTES.match(text)
     return single[1] or single[2] if single else unquoted(text)
