@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
@@ -55,17 +55,6 @@ class Session(Protocol):
 
     def rewind(self) -> None:
         """Return every row to the end of its prompt, to begin another text."""
-
-
-@runtime_checkable
-class TellsReading(Session, Protocol):
-    """A session that reports its progress while it reads prompts, which may take minutes."""
-
-    def watch(self, on_rows: Callable[[int], None]) -> None:
-        """Call ``on_rows`` with the number of rows whose prompts are read, in order.
-
-        The number of private rows is private, too: the method decides what to show of it.
-        """
 
 
 class Grammar(Protocol):

@@ -25,7 +25,7 @@ from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calib
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.logits import LogitMethod, open_rows
 from privsyn.methods.shared.prompts import cut_at_next_record, released_text, resolved_prompt
-from privsyn.models.protocols import LogitModel, PromptTemplate, Session, TellsReading
+from privsyn.models.protocols import LogitModel, PromptTemplate, Session
 
 if TYPE_CHECKING:
     from privsyn.dp.noise import NoiseSource
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 _PASSES_TOGETHER = 8
 """Forward passes that a group of texts fills at first. Rows of finished texts make room, and with
 more passes the last one is fuller."""
-
-
-PARTS = 10
-"""Equal shares of a group's references whose reading is reported as progress."""
 
 
 class InvisibleInk(LogitMethod[InvisibleInkSettings]):
@@ -116,7 +112,7 @@ class InvisibleInk(LogitMethod[InvisibleInkSettings]):
         groups = range(0, len(buckets), together)
         for number, start in enumerate(groups):
             group = buckets[start : start + together]
-            read = draw.reading_part(PARTS * number, PARTS * len(groups), "the references")
+            read = draw.reading_part(number, len(groups), "the references")
             its = keys[start : start + together]
             lines = _Lines(self.prompt(settings), model, group, its, declared, read)
             tell = draw.part(start * settings.max_tokens, total)
@@ -243,7 +239,10 @@ class _Lines:
             public, private, self.rows = open_rows(
                 self.model, self._prompt, self.group, self._keys, self._declared
             )
-            self._follow(private)
+            # privacy: one report before and one after, however many references there are
+            self._read(0)
+            private.logits(slice(0, 0))  # no rows: this only reads the prompts
+            self._read(1)
             self._sessions = public, private
         public, private = self._sessions
         for t in range(self._fed, max(map(len, texts))):
@@ -259,26 +258,6 @@ class _Lines:
             )
         self._fed = max(map(len, texts))
         return public.logits(), lambda i, tokens: private.logits(self.rows[i], tokens)
-
-    def _follow(self, private: Session) -> None:
-        """Read the references, and report each of PARTS equal shares of them in order.
-
-        privacy: the number of reports does not depend on the buckets. A share covers all buckets
-        together, so the time of its report shows nothing about one of them.
-        """
-        reported, every = 0, self.rows[-1].stop
-
-        def report(rows: int) -> None:
-            nonlocal reported
-            while reported < PARTS and reported * every <= PARTS * rows:
-                self._read(reported)
-                reported += 1
-
-        report(0)
-        if isinstance(private, TellsReading):
-            private.watch(report)
-        private.logits(slice(0, 0))  # no rows: this only reads the prompts
-        report(every)
 
 
 def _on_file() -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -146,12 +146,7 @@ class HFSession:
         self._states: Any = None  # (rows, hidden)
         self._first: Any = None  # the states at the end of the prompts
         self._pending, self._cached_bytes = True, 0.0
-        self._on_rows: Callable[[int], None] | None = None
         self._begin()
-
-    def watch(self, on_rows: Callable[[int], None]) -> None:
-        """Call ``on_rows`` with the number of rows that are read."""
-        self._on_rows = on_rows
 
     def logits(
         self, rows: slice = slice(None), columns: NDArray[np.int64] | None = None
@@ -247,11 +242,8 @@ class HFSession:
             if self._states is None:
                 self._states = states.new_zeros((len(self._rows), states.shape[1]))
             self._states[[part.rows[slot] for slot in slots]] = states[slots]  # (rows, hidden)
-            if self._on_rows and not self._fed:
-                self._on_rows(1 + max(part.rows))
         if not self._fed and self._passes:
             self._first = self._states.clone()
-        self._on_rows = None  # only the prompts are reported
 
     def _read(self, part: _Pass) -> Any:
         """Read the prompts, after their common prefix if there is one."""

@@ -158,7 +158,7 @@ def test_progress_does_not_tell_how_many_records_a_bucket_holds(tmp_path, added)
             heard.append(counts)
 
         run(
-            tmp_path, cfg, own, First(), PerformanceConfig(rows_per_pass=1), Tells(), name,
+            tmp_path, cfg, own, First(), PerformanceConfig(rows_per_pass=1), None, name,
             progress=tell, reading=tell,
         )  # fmt: skip
         told.append(heard)
@@ -166,39 +166,20 @@ def test_progress_does_not_tell_how_many_records_a_bucket_holds(tmp_path, added)
     assert len([counts for counts in told[0] if len(counts) == 2]) > 2
 
 
-class Tells(FakeLogitModel):
-    """A model that tells of its private rows one by one while it reads them."""
-
-    def private_rows(self, *args, **kwargs):
-        session = super().private_rows(*args, **kwargs)
-        logits, asked = session.logits, []
-
-        def reads(rows=slice(None), columns=None):
-            for row in [] if asked else range(len(session._rows)):
-                session.heard(row + 1)
-            asked.append(rows)
-            return logits(rows, columns)
-
-        session.watch = lambda heard: setattr(session, "heard", heard)
-        session.logits = reads
-        return session
-
-
-def test_references_are_told_of_in_equal_parts_while_they_are_read_and_before_a_token(tmp_path):
+def test_references_are_told_of_by_group_before_a_token(tmp_path):
     """Two texts at a time; whatever a bucket holds, nothing or five references."""
     cfg, heard = config(), []
     data = buckets(cfg)
     run(
-        tmp_path, cfg, data, SeededNoise(1), PerformanceConfig(rows_per_pass=2), Tells(),
+        tmp_path, cfg, data, SeededNoise(1), PerformanceConfig(rows_per_pass=2),
         progress=lambda done, total: heard.append("token"),
         reading=lambda *counts: heard.append(counts),
     )  # fmt: skip
     reading = [one for one in heard if one != "token"]
     groups = -(-len(data) // 2)
-    assert reading == [(k, 10 * groups, "the references") for k in range(10 * groups)]
-    first = [heard.index(one) for one in reading[:10]]
-    assert first == list(range(first[0], first[0] + 10))
-    assert heard[first[-1] + 1] == "token"
+    told = [(before, before + 1) for before in range(groups)]
+    assert reading == [(done, groups, "the references") for both in told for done in both]
+    assert heard[heard.index(reading[1]) + 1] == "token"
 
 
 def test_references_pull_the_text(tmp_path):

@@ -15,7 +15,7 @@ from privsyn.models.language.likelihood import prompted_likelihoods
 from privsyn.models.language.prompts import PromptEncoder
 from privsyn.models.loading import load_language_model
 from privsyn.models.model_identity import describe
-from privsyn.models.protocols import PromptTemplate, TellsReading
+from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 TEMPLATE = PromptTemplate("Text: {reference}</s>Text:", "Text:")
@@ -149,23 +149,6 @@ def test_likelihoods_are_those_of_the_public_rows(load, name):
             total += logits[token] - np.logaddexp.reduce(logits)
             rows.append([token])
         assert nats == pytest.approx(total, abs=1e-3)
-
-
-def test_a_session_tells_how_many_rows_it_has_read_once(load):
-    """Twenty rows in passes of sixteen; what is fed or read anew is not told of."""
-    rows = load("llama").private_rows(
-        TEMPLATE, [None] * 20, OTHERS, REFERENCE_TOKENS, STEPS, declared=[None]
-    )
-    heard = []
-    assert isinstance(rows, TellsReading)
-    rows.watch(heard.append)
-    assert rows.logits(slice(0, 0)).shape[0] == 0
-    assert heard == [16, 20]
-    rows.append([5] * 20)
-    rows.logits()
-    rows.rewind()
-    rows.logits()
-    assert heard == [16, 20]
 
 
 def test_rows_are_as_wide_as_the_longest_declared_label(load):
