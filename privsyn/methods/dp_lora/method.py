@@ -148,7 +148,7 @@ class DPLora(Method[DPLoraSettings]):
     ) -> Iterator[Work]:
         """Records that are trained on, texts that are written, and these read for every label."""
         names: list[Any] = list(labels) or [None]
-        training = _training(settings, names, PrivacyUnit(), _start(settings))
+        training = _training(settings, names, PrivacyUnit())
         trainer = models.base.trainer(replace(training, micro_batch=_TRAINING_PASS))
         units = [[trainer.encode(names[0], SENTENCE)]]
         files, train = trainer.files(), [trainer.clipped_sum]
@@ -158,8 +158,7 @@ class DPLora(Method[DPLoraSettings]):
         with tempfile.TemporaryDirectory() as name:
             for file, content in files.items():
                 (Path(name) / file).write_bytes(content)
-            start = replace(training, student=settings.student and name)
-            writer = models.base.writer(start, Path(name), settings.sampling)
+            writer = models.base.writer(training, Path(name), settings.sampling)
         count = sum(sizes_of(settings, names)) * (settings.candidates if len(labels) > 1 else 1)
         yield Work("texts", count, lambda n: writer.write(names[:1] * n))
         text, rivals = 4 * SENTENCE, min(len(labels), label_choice.MOST_LABELS)

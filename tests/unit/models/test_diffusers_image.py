@@ -284,7 +284,7 @@ def test_foreign_labels_are_planned_where_classes_are_any(labeled, colors, promp
         == f"{ours.revision}+class=any"
         == load(labeled, image_class="any").revision
     )
-    for image, hint in ((colors, "alike"), (prompted, "image_prompt")):
+    for image, hint in ((colors, "alike"), (prompted, "Set it to label")):
         with pytest.raises(ModelError, match=r"models\.image_class=any: ") as refused:
             described(image, image_class="any")
         assert hint in (refused.value.hint or "")
