@@ -97,7 +97,7 @@ def driven(
         "cli": [("-m", "privsyn", "run", "--method", method)],
         "dvc": [
             ("-m", "dvc", "config", "--local", "core.no_scm", "true"),
-            ("-m", "dvc", "repro"),
+            ("-m", "dvc", "repro", "-vv"),  # what DVC itself can say of a run is searched, too
             ("-m", "privsyn", "stage", "publish", "--plan", pointer),
         ],
         "airflow": [(str(RUN_DAG), str(found["airflow"].project.root), order, "lineage")],

@@ -167,6 +167,8 @@ def test_no_file_and_no_name_of_a_file_holds_the_canary(driven, name):
             assert form.encode("utf-16-le") not in content, path
         assert CANARY not in str(path)
     assert looked > 30
+    assert CANARY not in driven[name].printed
+    assert (" TRACE: " in driven[name].printed) == (name == "dvc"), "DVC said less than it can"
     assert CANARY in (root / "private.jsonl").read_text(), "the canary was not planted"
 
 
@@ -190,7 +192,6 @@ def test_the_embedder_of_the_evaluation_was_reached(driven, name):
     file = driven[name].project.root / ".privsyn/internal" / entry.release_id / "evaluation.json"
     names = {metric["name"] for metric in json.loads(file.read_text())["metrics"]}
     assert "mauve" in names
-    assert CANARY not in driven[name].printed
 
 
 def test_the_search_would_find_it(driven, tmp_path):
