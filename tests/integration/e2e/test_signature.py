@@ -15,6 +15,7 @@ from privsyn.methods.base import Backends
 from privsyn.release import signature
 from privsyn.release.settings import KEY_VARIABLE, PASSPHRASE_VARIABLE
 from privsyn.release.signature import load, new
+from privsyn.report import verification
 from privsyn.stages.folder import sign
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, restore
@@ -341,6 +342,13 @@ def test_the_machine_that_has_the_key_signs_when_it_publishes(made, tmp_path, ca
     assert len(signed) == 1
     shutil.rmtree(folder)
     assert times(restore(project.context(), made[1].id)) == signed
+    public, _ = new(tmp_path / "new.pem")  # the key is replaced: who publishes again signs anew
+    monkeypatch.setenv(KEY_VARIABLE, str(tmp_path / "new.pem"))
+    publish(project.context(), made[1])
+    shutil.rmtree(folder)
+    restore(project.context(), made[1].id)
+    checks = verification.verify(folder, project.context().ledger, signature.public_key(public))
+    assert [check.name for check in checks if check.passed is False] == []
 
 
 def test_a_signature_that_no_longer_fits_is_taken_away(made, tmp_path):

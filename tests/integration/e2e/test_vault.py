@@ -355,6 +355,22 @@ def test_a_machine_with_another_key_or_vault_draws_nothing(machines, monkeypatch
     assert ctx.ledger.leases.parts(planned.id) == {"partition": 0}
 
 
+def test_between_releases_the_key_may_be_replaced(machines, monkeypatch):
+    homes = machines(2)
+    first = _released(homes)
+    monkeypatch.setenv(VARIABLE, "B" * 43 + "=")
+    planned = reserve_release(seeded(homes[0]))  # as a run that is cleared
+    assert (planned.id, partition(seeded(homes[0]), planned)) == (first.name, 0)
+    ctx = homes[0].context("privacy.draw=1", "privacy.epsilon=4")
+    planned = reserve_release(ctx)
+    for shard in range(partition(ctx, planned)):
+        elsewhere = homes[1].context("privacy.draw=1", "privacy.epsilon=4")
+        generate(elsewhere, planned, shard, models())
+    certify(ctx, planned)
+    assert settle(ctx, planned) == "COMMITTED"
+    assert ctx.vault.releases() == []
+
+
 def test_a_machine_without_the_records_is_told_of_queues(machines):
     first, second = machines(2)
     ctx, planned = reserved(first)
