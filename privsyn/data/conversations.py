@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 Turn = tuple[str, str]
@@ -18,26 +20,18 @@ Turn = tuple[str, str]
 def instruction(document: str | None, roles: Sequence[str]) -> str:
     """What prompts call a record."""
     marks = " or ".join(_mark(role) for role in roles)
-    return f"{document or 'a conversation'}, {_BEGIN}{marks}"
+    begin = "in turns that each begin on a new line with"
+    return f"{document or 'a conversation'}, {begin} {marks}"
 
 
-_BEGIN = "in turns that each begin on a new line with "
+def is_monologue(text: str, roles: Sequence[str]) -> bool:
+    r"""Whether fewer than two of these roles speak in a text; never without ``roles``.
 
-
-def marks_in(prompt: str) -> tuple[str, ...]:
-    """The marks of roles that ``instruction`` names in a prompt; none in any other.
-
-    >>> marks_in(f"Below is {instruction(None, ('user', 'assistant'))}.")
-    ('User:', 'Assistant:')
+    >>> is_monologue("User: hi\nUser: hello?", ("user", "assistant"))
+    True
     """
-    named = re.match(r"\S+:(?: or \S+:)*", prompt.partition(_BEGIN)[2])
-    return tuple(named[0].split(" or ")) if named else ()
-
-
-def is_monologue(text: str, marks: Sequence[str]) -> bool:
-    """Whether fewer than two of these roles speak in a text; never without ``marks``."""
     begins = {line.partition(":")[0] + ":" for line in text.splitlines()}
-    return bool(marks) and len(begins.intersection(marks)) < 2
+    return bool(roles) and len(begins.intersection(map(_mark, roles))) < 2
 
 
 def text_of(value: Any, roles: Sequence[str]) -> tuple[str | None, int]:
@@ -63,10 +57,9 @@ def text_of(value: Any, roles: Sequence[str]) -> tuple[str | None, int]:
 def messages_of(text: str, roles: Sequence[str]) -> list[dict[str, str]]:
     """The turns of a text, alternating; words before the first mark are of the first role."""
     by_mark = {_mark(role): role for role in roles}
-    before, *parts = re.split(rf"(?m)^({_any(roles)})", text)
+    _, *parts = re.split(rf"(?m)^({_any(roles)})", f"{_mark(roles[0])}\n{text}")
     pairs = zip(parts[::2], parts[1::2], strict=True)
-    spoken = [(roles[0], before), *((by_mark[mark], words) for mark, words in pairs)]
-    turns = [(role, words.strip()) for role, words in spoken if words.strip()]
+    turns = [(by_mark[mark], words.strip()) for mark, words in pairs if words.strip()]
     return [{"role": role, "content": words} for role, words in _merged(turns)]
 
 
@@ -104,13 +97,5 @@ def _turn(one: Any, roles: Sequence[str]) -> Turn | None:
 
 def _merged(turns: Sequence[Turn]) -> Iterator[Turn]:
     """Turns in which roles alternate."""
-    last: Turn | None = None
-    for role, words in turns:
-        if last is not None and last[0] == role:
-            last = role, f"{last[1]}\n{words}"
-            continue
-        if last is not None:
-            yield last
-        last = role, words
-    if last is not None:
-        yield last
+    for role, together in groupby(turns, key=itemgetter(0)):
+        yield role, "\n".join(words for _, words in together)

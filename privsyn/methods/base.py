@@ -55,12 +55,14 @@ class Subject:
         descriptions: Pairs (label, the words that prompts use for it), where the words differ.
         examples: Invented records.
         columns: Whether columns stand beside the text.
+        roles: Of a conversation; none of other texts.
     """
 
     document: str | None = None
     descriptions: tuple[tuple[str, str], ...] = ()
     examples: tuple[TextExample, ...] = ()
     columns: bool = False
+    roles: tuple[str, ...] = ()
 
     def fill(self, prompt: str) -> str:
         """A prompt with ``{document}`` filled in, and a place for ``{columns}`` where there are."""

@@ -58,6 +58,7 @@ class DatasetIdentity(Section):
             tuple((changed | self.label_descriptions).items()),
             self.examples,
             bool(self.columns),
+            self.roles,
         )
 
 

@@ -181,6 +181,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
             values["prompt"] = subject.fill(prompt)
             values["examples"] = examples if "{examples}" in prompt else ()
             values["label_descriptions"] = dict(subject.descriptions)
+            values["roles"] = subject.roles
         return cfg.resolved(KeyphraseSeedingSettings, values)
 
     def additions(self, cfg: KeyphraseSeedingConfig, labels: Sequence[str]) -> dict[str, bool]:
@@ -406,7 +407,7 @@ def _write(
                 left.remove(number)
         if not left:
             break
-    some = Ending.of(settings.max_tokens, prompt=settings.prompt).texts(texts)
+    some = Ending.of(settings.max_tokens, roles=settings.roles).texts(texts)
     if not some:
         refuse_assistant(len(seeds))
     # A release never holds an assistant's answer or a thought: another sequence's text takes its
@@ -426,7 +427,7 @@ def _nearest(
 
     A failed completion wins only where all failed. Phrases and completions are public [K11].
     """
-    ending = Ending.of(settings.max_tokens, prompt=settings.prompt)
+    ending = Ending.of(settings.max_tokens, roles=settings.roles)
     prompts = SeedPrompts(settings)
     requests = [prompts.fill(label, *seed) for seed in seeds for _ in range(settings.candidates)]
     answers = models.text.complete(

@@ -129,3 +129,4 @@ class KeyphraseSeedingSettings(KeyphraseSeedingConfig):
     vocabulary_digest: str = Field(pattern=SHA256)
     label_descriptions: LabelWords = Field(default={})
     examples: tuple[TextExample, ...] = ()
+    roles: tuple[str, ...] = ()

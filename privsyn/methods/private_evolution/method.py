@@ -145,6 +145,7 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
                 dict(subject.descriptions),
                 subject.examples,  # [E13]
                 columns=subject.columns,
+                roles=subject.roles,
             )
         }
         if subject.columns:

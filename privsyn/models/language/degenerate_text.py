@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from privsyn.data.conversations import is_monologue, marks_in
+from privsyn.data.conversations import is_monologue
 from privsyn.data.words import LETTER, MARKS, SENTENCE_ENDS, runs, word_count, word_ends, words
 from privsyn.models.language.answers import is_json, one_text, unquoted
 
@@ -151,26 +151,28 @@ class Ending:
         least: A text of fewer words is short.
         full: A text of so many words without an end has run out of tokens. None: not known.
         plain: Whether JSON and a list are no texts, but wrap one or several.
-        marks: Of a conversation, how turns begin.
+        roles: Of a conversation.
     """
 
     stops: tuple[str, ...] = STOPS
     least: int = 5
     full: int | None = None
     plain: bool = True
-    marks: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, max_tokens: int, examples: Iterable[str] = (), prompt: str | None = None) -> Ending:
+    def of(
+        cls, max_tokens: int, examples: Iterable[str] = (), roles: tuple[str, ...] = ()
+    ) -> Ending:
         """The rules for texts of ``max_tokens``; ``least`` is at most a quarter of them.
 
-        Where a public example is JSON or a list itself, so may a text be. Where the prompt asks for
-        a conversation, two roles must speak.
+        Where a public example is JSON or a list itself, so may a text be. In a conversation two
+        ``roles`` must speak.
         """
         plain = all(one_text(example) and not is_json(example) for example in examples)
         least = min(cls.least, max(1, max_tokens // 4))
-        full, marks = max(cls.least, max_tokens // 2), marks_in(prompt or "")
-        return cls(least=least, full=full, plain=plain, marks=marks)
+        full = max(cls.least, max_tokens // 2)
+        return cls(least=least, full=full, plain=plain, roles=roles)
 
     def cut(self, text: str, most: int | None = None) -> str:
         """The text before the first stop, at most ``most`` words; whole sentences without a stop.
@@ -214,8 +216,8 @@ class Ending:
         )
 
     def is_monologue(self, text: str) -> bool:
-        """Whether a conversation is asked for, and fewer than two roles speak."""
-        return is_monologue(text, self.marks)
+        """Whether it should be a conversation, and fewer than two roles speak."""
+        return is_monologue(text, self.roles)
 
     def texts(self, written: Iterable[str]) -> list[str]:
         """Those that a release may hold: conversations, where one is; no assistant's answers."""

@@ -142,6 +142,7 @@ class TextConfig(Section):
         examples: Sequence[TextExample] = (),
         *,
         columns: bool = False,
+        roles: tuple[str, ...] = (),
     ) -> TextSettings:
         """These settings, with a model's own prompts for those that are null.
 
@@ -151,6 +152,7 @@ class TextConfig(Section):
             descriptions: The words that prompts use for a label, where not the label itself.
             examples: Invented texts of the dataset.
             columns: Whether prompts name the columns of a row. A request to rephrase does not.
+            roles: Of a conversation.
         """
         if own.chat:
             fresh, vary = chat_random(document), _CHAT_VARY
@@ -175,6 +177,7 @@ class TextConfig(Section):
             labels=dict(descriptions or {}),
             examples=tuple(examples),
             rephrase=own.chat,
+            roles=roles,
         )
 
 
@@ -187,12 +190,14 @@ class TextSettings(TextConfig):
         rephrase: Whether the answer is the variation; else the model goes on from a kept first part
             of the text.
         top_p: Sample among the likeliest tokens that hold this much probability.
+        roles: Of a conversation: two must speak.
     """
 
     labels: LabelWords = Field(default={})
     examples: tuple[TextExample, ...] = ()
     rephrase: bool = False
     top_p: TopP = TOP_P
+    roles: tuple[str, ...] = ()
 
 
 class ExampleList:
@@ -290,7 +295,7 @@ class TextVariation:
         self._label_text = partial(label_text, words=settings.labels, named=settings.name_labels)
         self._fresh = ExampleList(settings.random_prompt, settings.examples, self._label_text)
         examples = (example.text for example in settings.examples)
-        self._ending = Ending.of(settings.max_tokens, examples, settings.random_prompt)
+        self._ending = Ending.of(settings.max_tokens, examples, settings.roles)
         self._rng = rng or np.random.default_rng()
         self._log_ratios = log_ratios or {}
         self._rows: Sequence[str] = ()

@@ -13,10 +13,19 @@ import pytest
 from pyarrow import parquet
 from pydantic import ValidationError
 
-from privsyn.data.conversations import add_messages, instruction, messages_of, text_of
+from privsyn.data.conversations import (
+    add_messages,
+    instruction,
+    is_monologue,
+    messages_of,
+    text_of,
+)
 from privsyn.data.readers.formats import lines_and_values, read_records
 from privsyn.data.row_counts import RowCounts
 from privsyn.data.settings import DatasetConfig
+from privsyn.models.language.degenerate_text import Ending
+from privsyn.models.language.text_variation import TextConfig
+from privsyn.models.protocols import PromptTemplate
 
 ROLES = ("user", "assistant")
 
@@ -121,3 +130,19 @@ def test_bytes_that_are_no_text_within_a_turn_drop_their_own_row(tmp_path):
 def test_roles_are_two_or_more_of_one_column(changes):
     with pytest.raises(ValidationError, match="roles"):
         DatasetConfig(**({"name": "d", "path": Path("a"), "roles": ROLES} | changes))
+
+
+def test_two_roles_must_speak():
+    assert not is_monologue("User: my bill\nAssistant: I see.", ROLES)
+    for text in ("my bill", "User: my bill\nUser: and", "my bill\nAssistant: I see.", "I, User: x"):
+        assert is_monologue(text, ROLES)
+        assert not is_monologue(text, ())
+
+
+@pytest.mark.parametrize("prompt", [None, "Write a chat about {label}.", "in turns with User:"])
+def test_a_text_is_a_conversation_by_the_roles_and_not_by_its_prompt(prompt):
+    own = PromptTemplate("{reference}", "Text:")
+    for roles in ((), ROLES):
+        settings = TextConfig(random_prompt=prompt).resolved(own, "a chat", roles=roles)
+        ending = Ending.of(settings.max_tokens, roles=settings.roles)
+        assert ending.is_monologue("User: my bill") == bool(roles)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privsyn.data.conversations import instruction
 from privsyn.errors import ModelError
 from privsyn.models.language import prompts
 from privsyn.models.language.text_variation import STYLES, TextConfig, TextSettings, TextVariation
@@ -20,9 +19,10 @@ from tests.fakes import FakeTextModel
 BUILTIN = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Text:")
 
 
-def api(script=None, own=BUILTIN, seed=0, least=1, **settings):
+def api(script=None, own=BUILTIN, seed=0, least=1, roles=(), **settings):
     model = FakeTextModel(script=script)
-    made = TextVariation(TextConfig(**settings).resolved(own), model, np.random.default_rng(seed))
+    resolved = TextConfig(**settings).resolved(own, roles=roles)
+    made = TextVariation(resolved, model, np.random.default_rng(seed))
     made._ending = replace(made._ending, least=least)
     return made, model
 
@@ -158,14 +158,14 @@ def test_a_text_that_is_too_short_is_asked_for_again_and_a_salutation_is_no_text
 
 
 def test_a_conversation_in_which_one_role_speaks_alone_is_asked_for_again():
-    asked = f"Below is {instruction('a chat', ('user', 'assistant'))}.\nText:"
+    roles = ("user", "assistant")
     talk, alone = "User: my bill is wrong.\nAssistant: I am sorry.", "my bill is wrong again."
-    made, model = api(script=lambda _, before: (alone, talk)[before % 2], random_prompt=asked)
+    made, model = api(script=lambda _, before: (alone, talk)[before % 2], roles=roles)
     assert made.random(1, None) == [talk]
     assert len(model.prompts) == 2
-    made, model = api(script=lambda _, before: talk if before == 7 else alone, random_prompt=asked)
+    made, model = api(script=lambda _, before: talk if before == 7 else alone, roles=roles)
     assert made.random(2, None) == [talk] * 2, "another takes its place"
-    made, _ = api(script=lambda *_: alone, random_prompt=asked, own=prompts.CHAT)
+    made, _ = api(script=lambda *_: alone, roles=roles, own=prompts.CHAT)
     assert made.random(2, None) == [alone] * 2, "in the end what there is"
     assert made.vary([talk], None, 0.5) == [talk]
     plain, _ = api(script=lambda *_: alone, own=prompts.CHAT)
