@@ -20,12 +20,14 @@ from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.calibration import calibrate_rho
 from privsyn.dp.events import Event
-from privsyn.dp.filters import gaussian_budget
+from privsyn.dp.filters import gaussian_budget, gaussian_mu_squared
 from privsyn.dp.histograms import LATTICE, histogram
 from privsyn.dp.mechanisms import DiscreteGaussian
 
 _FOR_CHOICE = 0.1
 """Share of the columns' zCDP by which pairs are chosen, where they are."""
+_MARGIN = 1e-3
+"""Of a table alone: what less zCDP of the choices may leave of its mu, and more."""
 _AT_ONCE = 1 << 15
 """Units whose records are counted at once: memory does not grow with tables times records."""
 _LOUD = 0.5
@@ -73,17 +75,20 @@ class Marginals:
         names = [None, *columns]
         tables = [(0, place) for place in range(1, len(names))]
         moves, most, choice = adjacency.moves, unit.max_records, None
-        rho = (1 if alone else cfg.share) * calibrate_rho(target)
-        if cfg.pairs == AUTO:
-            if rounds := len(columns) - 1:
-                # Every table has the same noise, whether chosen or not.
-                each = (1 - _FOR_CHOICE) * rho / (len(tables) + rounds)
-                choice = Choice.of(rounds, moves, most, _FOR_CHOICE * rho, rounds * each)
-                rho = len(tables) * each
-        else:
+        rho = cfg.share * calibrate_rho(target)
+        if alone:  # nothing but Gaussian noise, whose mu is exact, and choices
+            rho = gaussian_budget(target.epsilon, target.delta) / 2
+        if cfg.pairs != AUTO:
             tables += [(names.index(one), names.index(other)) for one, other in cfg.pairs]
-            if alone:  # one draw, whose mu-Gaussian DP is exact
-                rho = gaussian_budget(target.epsilon, target.delta) / 2
+        elif rounds := len(columns) - 1:
+            if alone:  # [B16] the squared mu of the choices is above twice their rho
+                picks = Choice.of(rounds, moves, most, _FOR_CHOICE * rho, rho).events[0]
+                above = gaussian_mu_squared(picks) - 2 * _FOR_CHOICE * rho
+                rho *= (1 - _MARGIN) / (1 + above / (2 * rho))
+            # Every table has the same noise, whether chosen or not.
+            each = (1 - _FOR_CHOICE) * rho / (len(tables) + rounds)
+            choice = Choice.of(rounds, moves, most, _FOR_CHOICE * rho, rounds * each)
+            rho = len(tables) * each
         # privacy: a record counts in every one of the K tables, so a unit has K m votes [C2]
         noise = gaussian(moves, len(tables) * most, rho)
         return cls(columns, tuple(labels) or (None,), tuple(tables), most, noise, choice)

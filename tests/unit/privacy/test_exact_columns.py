@@ -192,11 +192,12 @@ def test_what_chooses_is_paid_for_with_what_is_counted(adjacency):
     assert drawn.noise.sigma == pytest.approx(drawn.choice.noise.sigma, rel=1e-4)
     together = rho(Composed(drawn.events))
     assert 0.2499 * calibrate_rho(TARGET) < together <= 0.25 * calibrate_rho(TARGET)
-    whole = Marginals.of(
-        ColumnsConfig(pairs="auto"), COLUMNS, LABELS, TARGET, adjacency, PrivacyUnit("u", 1),
-        alone=True,
-    )  # fmt: skip
-    assert guarantee(Composed(whole.events), TARGET.delta).epsilon <= TARGET.epsilon
+    for epsilon, delta, names in itertools.product((0.01, 1, 20), (1e-9, 1e-3), ("ab", "abcdefgh")):
+        target, columns = Guarantee(epsilon, delta), dict.fromkeys(names, COLUMNS["age"])
+        unit = PrivacyUnit("u", 2)
+        cfg = ColumnsConfig(pairs="auto")
+        whole = Marginals.of(cfg, columns, LABELS, target, adjacency, unit, alone=True)
+        assert 0.998 < guarantee(Composed(whole.events), delta).epsilon / epsilon <= 1
     alone = Marginals.of(
         ColumnsConfig(pairs="auto"), {"age": COLUMNS["age"]}, LABELS, TARGET, adjacency,
         PrivacyUnit("u", 1),
