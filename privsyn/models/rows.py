@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from privsyn.data.columns import MISSING, OTHER, Column
 from privsyn.data.records import Row
@@ -74,11 +75,15 @@ class SyntheticRows:
         """The cells of a label's n-th text; () without columns."""
         return self.by_label[label][number] if self.columns else ()
 
-    def words(self, row: Row) -> str:
+    def words(self, row: Sequence[int]) -> str:
         """What a prompt says of a row, which may be a private record's: a function of it alone."""
         cells = zip(self.columns.items(), row, strict=False)
         words = [(name, _word(column, cell)) for (name, column), cell in cells]
         return ", ".join(f"{name.replace('_', ' ')}: {word}" for name, word in words if word)
+
+    def words_of(self, values: Mapping[str, Any]) -> str:
+        """What a prompt says of the values of a released row."""
+        return self.words([column.cell(values[name]) for name, column in self.columns.items()])
 
     def key(self, label: str | None, number: int) -> str | None:
         """The label with the words of its n-th row, as models take it."""

@@ -13,6 +13,7 @@ from privsyn.evaluation.language_model import next_token_accuracy
 from privsyn.evaluation.metrics import Metric
 from privsyn.methods.base import Steps
 from privsyn.methods.shared.distill import STUDENTS
+from privsyn.models.rows import SyntheticRows, with_row
 from privsyn.release.facts import ReleaseFacts
 from privsyn.report import verification
 from privsyn.stages.audit import held_out
@@ -78,7 +79,9 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
     planned = StudentPlan.from_facts(facts)
     if not open_plan(ctx, planned.parent).source.has_holdout:
         return None
-    texts = [(record.label, record.content) for record in held_out(ctx, planned.parent)]
+    columns = SyntheticRows(planned.parent.dataset.columns)
+    real = held_out(ctx, planned.parent)
+    texts = [(with_row(one.label, columns.words(one.row)), one.content) for one in real]
     with ctx.tracker.stage_run(name, "evaluate") as run:
         # privacy: the number of progress steps is fixed, whatever the records are
         steps = Steps(lambda done, total: ctx.progress("evaluate", done, total, "measurements"), 2)

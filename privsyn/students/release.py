@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 
 from privsyn import layout
 from privsyn.data.artifacts import private_folder
+from privsyn.data.profile import read_rows
 from privsyn.errors import (
     ConfigError,
     DataError,
@@ -31,6 +32,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.models.model_identity import describe, fingerprint, locate
 from privsyn.models.references import BUILTIN, ModelReference, fetch
+from privsyn.models.rows import SyntheticRows, with_row
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
 from privsyn.release.facts import ReleaseFacts
@@ -43,7 +45,7 @@ from privsyn.stages.base import Context, open_plan
 from privsyn.stages.folder import copy_release, write_model
 from privsyn.stages.plan import plan
 from privsyn.stages.validate import copy_reports, note_checks, place
-from privsyn.students.parent import Parent, derive, open_parent, publish_folder, read_rows
+from privsyn.students.parent import Parent, derive, open_parent, publish_folder
 from privsyn.students.train import Student, start_folder, train_student
 from privsyn.validation.suite import Expectation
 
@@ -285,7 +287,9 @@ def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student,
         DataError: There are fewer than two texts.
         ModelError: A model is no longer the planned one.
     """
-    texts = [(label, text) for label, text in read_rows(parent) if isinstance(text, str)]
+    rows = read_rows(parent.folder / layout.ARTIFACT)
+    words_of = SyntheticRows(planned.parent.dataset.columns).words_of
+    texts = [(with_row(row.label, words_of(row.values)), row.text) for row in rows if row.text]
     if len(texts) < 2:
         raise DataError(
             f"release {planned.parent.id} holds {len(texts)} text(s), but a student needs at "

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.shared.distill import SIZES, DistillConfig
+from privsyn.models.rows import split_row, with_columns
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
 
@@ -71,7 +72,7 @@ def train_student(
 
     Args:
         cfg: Settings.
-        texts: Pairs of label and text, at least one.
+        texts: Pairs of label and text, at least one. A label may have the words of a row with it.
         base: Folder of the language model whose tokenizer and prompt the student uses; only its
             small files are read. If ``cfg.init`` is a directory, that directory is used instead.
         target: Folder to write; made if missing.
@@ -92,6 +93,9 @@ def train_student(
     with ready(performance or PerformanceConfig()) as device:
         tokenizer = student.read_tokenizer(folder)
         template = template or student.prompt_of(folder)
+        if any(split_row(label)[1] for label, _ in texts):
+            private, public = map(with_columns, (template.private, template.public))
+            template = replace(template, private=private, public=public)
         encoded = student.encode(tokenizer, template, texts, cfg.max_tokens)
         with student.seed_torch(seed, device):
             model = _start(cfg, folder, tokenizer, encoded)

@@ -15,6 +15,8 @@ from privsyn.dp.calibration import calibrate_rho
 from privsyn.dp.events import load
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.methods.base import Backends
+from privsyn.models.rows import split_row
+from privsyn.models.training import causal_lm
 from privsyn.release.workdir import COLUMNS, journal_file, part_name
 from privsyn.report import verification
 from privsyn.stages.certify import certify
@@ -27,7 +29,9 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate
 from privsyn.students.more import more
+from privsyn.students.release import distill
 from tests.integration.e2e.small_project import CANARY, METHODS, rows, stand_ins
+from tests.integration.e2e.test_distill_stage import save_tiny, settings
 from tests.integration.e2e.test_kills import attempt, journalled
 from tests.noise import NoNoise
 
@@ -174,6 +178,21 @@ def test_further_texts_have_rows_of_the_same_tables_at_no_cost(columned, monkeyp
         assert of[label, channel] > of[label, other]
     assert ctx.ledger.accounts.balance("letters").spent == spent
     assert not [one for one in verification.verify(made, ctx.ledger) if one.passed is False]
+
+
+def test_a_student_reads_the_row_before_each_text(columned, tmp_path, monkeypatch):
+    project, encode, read = columned("private_evolution"), causal_lm.encode, []
+    _, planned, folder = drawn(project, "private_evolution", NoNoise)
+    monkeypatch.setattr(causal_lm, "encode", lambda *args: read.append(args[1:3]) or encode(*args))
+    student = json.dumps(settings(save_tiny(tmp_path / "tiny")))
+    made = distill(project.context(f"methods.distill={student}"), planned.id, published=False)
+    template, texts = read[0]
+    rows = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    for (key, text), row in zip(texts, rows, strict=True):
+        label, words = split_row(key)
+        assert (label, text) == (row["label"], row["text"])
+        assert [f"channel: {row['channel']}" in words] == [row["channel"] is not None]
+    assert "{columns}" in template.public == causal_lm.prompt_of(made / "model").public
 
 
 @pytest.mark.parametrize("method", ["keyphrase_seeding", "invisible_ink"])
