@@ -450,7 +450,7 @@ def likely(columns: Sequence[str], role: str) -> str | None:
 _NUMBER, _DAY = r"(-?\d+(?:\.\d+)?)", r"(\d{4}-\d{2}-\d{2})"
 
 
-def column_of(words: str) -> dict[str, Any]:
+def column_of(words: str, answer: str = "the answer") -> dict[str, Any]:
     """A column as it is declared, from what a person says that it can hold.
 
     >>> column_of("18 to 95")
@@ -479,7 +479,7 @@ def column_of(words: str) -> dict[str, Any]:
     if values := label_list(words):
         return {"values": list(values)}
     raise ConfigError(
-        f"a column that can hold {words!r} holds nothing.",
+        f"{answer} names nothing that the column can hold.",
         hint="Write what it can hold: web,phone or 18 to 95 or 2024-01-01 to 2026-12-31.",
     )
 
@@ -650,10 +650,11 @@ class _Interview:
             if isinstance(answer, Mapping)
             else dict(one.partition("=")[::2] for one in answer)
         )
+        option = self._option("columns")
         for name in declared:
             self._column("columns", name)
         return {
-            name: column_of(one) if isinstance(one, str) else dict(one)
+            name: column_of(one, f"{option} {name}={one}") if isinstance(one, str) else dict(one)
             for name, one in declared.items()
         }
 

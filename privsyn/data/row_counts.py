@@ -60,8 +60,9 @@ _ADVICE: Mapping[str, str] = {
 }
 """Words in a reason -> the next step."""
 
-_LONG, _READ = 8, 2000
-"""Fewest words of a text that is searched for these, and most letters of it that are."""
+_LONG, _READ, _ID = 8, 2000, 5
+"""Fewest words of a text that is searched for these, most letters of it that are, and least letters
+of an id that is looked for in it: a short one stands there by chance."""
 
 
 def folded(label: str) -> str:
@@ -93,6 +94,7 @@ class RowCounts:
             and of eight words or more.
         turns: Turns of a conversation -> rows.
         turns_left_out: Turns without words, such as calls of tools, or of other roles.
+        own_ids: Records kept in whose content the id of their unit stands.
     """
 
     rows: int = 0
@@ -106,6 +108,7 @@ class RowCounts:
     columns: dict[str, Counter[str]] = field(default_factory=dict)
     turns: Counter[int] = field(default_factory=Counter)
     turns_left_out: int = 0
+    own_ids: int = 0
     _units: Hashes = field(default_factory=Hashes, repr=False)
     _alike: Hashes = field(default_factory=Hashes, repr=False)
 
@@ -130,6 +133,7 @@ class RowCounts:
         """Count a record that is used."""
         self.used += 1
         unit, content = record.unit, record.content
+        self.own_ids += len(unit) >= _ID and unit.casefold() in content.casefold()
         if record.label is not None:
             self.labels[record.label] += 1
         # Python's hash of a text is keyed per process, so these numbers mean nothing outside of it.
@@ -176,6 +180,7 @@ class RowCounts:
             "of_one_turn": self.turns[1],
             "turns_at_most": max(self.turns, default=0),
             "turns_left_out": self.turns_left_out,
+            "own_ids": self.own_ids,
             "columns": {name: dict(counts) for name, counts in self.columns.items()},
         }
 

@@ -205,7 +205,7 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
         table[f"  reason {place}"] = f"{many}, {reason}. {advised}".strip()
     table |= {f"label {label}": f"{records:,}" for label, records in counts["labels"].items()}
     if most := counts.get("turns_at_most"):
-        table["turns"] = f"{most:,} at most, and {counts['of_one_turn']:,} rows have one"
+        table["turns"] = f"{most:,} at most; conversations of one: {counts['of_one_turn']:,}"
     if turns := counts.get("turns_left_out"):
         table["turns left out"] = f"{turns:,}, without words or of a role not in dataset.roles"
     for name, outside in counts.get("columns", {}).items():

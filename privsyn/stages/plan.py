@@ -479,7 +479,8 @@ def _check_modality(
 
 _INSTEAD = {
     "image": "Use private_evolution for images: methods.private_evolution.modality=image.",
-    "text": "Name a method of texts, or set methods.private_evolution.modality=text.",
+    "text": "Name a method of texts, or set methods.private_evolution.modality=text; for a table "
+    "alone dataset.text=null.",
     "table": "Use columns_alone, or name the column of a text.",
 }
 """What draws records of a modality."""

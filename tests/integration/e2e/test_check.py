@@ -80,9 +80,12 @@ def test_counts_hold_no_text_unit_or_undeclared_label(make_project):
     written[0]["label"] = "billing"
     written[1]["label"] = CANARY
     written[2]["text"] = ""
+    written[3]["text"] += f" {written[3]['unit'].upper()}"
     project.write(written)
     ctx = project.context()
     (counts,) = count(ctx).values()
+    assert counts["own_ids"] == 1
+    assert "1 texts hold the id of their own unit, as in 'unit'" in advised(ctx)
     assert (counts["rows"], counts["kept"], counts["dropped"]) == (48, 45, 3)
     assert counts["reasons"] == {
         "label: differs from 'Billing' by capitals, spaces or punctuation alone": 1,
