@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import stat
 import subprocess
@@ -13,11 +14,16 @@ import pytest
 from privsyn.data.partition import load_shard, partition
 from privsyn.data.records import Cell
 from privsyn.errors import DataError
-from tests.unit.data.test_partition import CELLS, KEY, buckets, write
+from tests.unit.data.test_partition import CELLS, KEY, buckets, config, write
 
 
-def test_what_a_killed_attempt_left_is_never_taken_for_a_partition(tmp_path):
-    cfg = write(tmp_path / "a.jsonl")
+@pytest.mark.parametrize("columns", [{}, {"text": None, "columns": {"age": {"range": [0, 90]}}}])
+def test_what_a_killed_attempt_left_is_never_taken_for_a_partition(tmp_path, columns):
+    """Killed at the first record, while lines are sorted or appended, and at the end."""
+    cfg = config(write(tmp_path / "a.jsonl").path, **columns)
+    lines = (json.loads(line) for line in cfg.path.read_text().splitlines())
+    aged = "".join(json.dumps(line | {"age": line["user"]}) + "\n" for line in lines)
+    cfg.path.write_text(aged)
     script = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
@@ -29,10 +35,11 @@ def test_what_a_killed_attempt_left_is_never_taken_for_a_partition(tmp_path):
         "    if step == '_write_shards': before(*args, **more)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "setattr(module, step, dying)\n"
-        "module.partition(config(Path(sys.argv[1])), KEY, CELLS, Path(sys.argv[2]), 3, seed='s')\n"
+        f"cfg = config(Path(sys.argv[1]), **{columns!r})\n"
+        "module.partition(cfg, KEY, CELLS, Path(sys.argv[2]), 3, seed='s')\n"
     )
     partition(cfg, KEY, CELLS, tmp_path / "wanted", 3, seed="s")
-    for step in ("_lines", "_write_shards", "write_json_atomic", "_move"):
+    for step in ("_lines", "_bound", "_append", "_write_shards", "write_json_atomic", "_move"):
         out = tmp_path / step / "out"
         command = [sys.executable, "-c", script, str(cfg.path), str(out), step]
         assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
@@ -42,6 +49,8 @@ def test_what_a_killed_attempt_left_is_never_taken_for_a_partition(tmp_path):
             load_shard(out, 0, CELLS, 3)
         partition(cfg, KEY, CELLS, out, 3, seed="s")
         assert buckets(out, 3) == buckets(tmp_path / "wanted", 3)
+        for shard in out.iterdir():
+            assert shard.read_bytes() == (tmp_path / "wanted" / shard.name).read_bytes()
         assert sorted(out.parent.iterdir()) == sorted([dead, out])
 
 

@@ -91,7 +91,9 @@ def machines(make_project, tmp_path):
     ):
         services = {"ledger": ledger, "vault": vault}
         first = make_project(name, services=services, **changes)
-        first.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(48, 20)])
+        some = [row | {"text": f"{row['text']} {CANARY}"} for row in rows(48, 20)]
+        beside = {"channel": CANARY, "visited": "2024-05-17"}
+        first.write([row | beside | {"age": 2 * n} for n, row in enumerate(some)])
         homes = [first]
         for number in range(1, count):
             homes.append(Project(Path(shutil.copytree(first.root, tmp_path / f"home-{number}"))))
@@ -146,11 +148,33 @@ def _released(homes) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("method", ["invisible_ink", "private_evolution", "dp_lora"])
-def test_a_release_over_three_homes_is_that_of_one_machine(machines, tmp_path, method):
-    homes = machines(3, methods={method: METHODS[method]})
+COLUMNED = {
+    "dataset": {
+        "columns": {
+            "age": {"range": [0, 100], "bins": 5},
+            "channel": {"values": ["web", "phone"]},
+            "visited": {"date": {"start": "2024-01-01", "end": "2024-12-31"}},
+        }
+    },
+    "columns": {"pairs": "auto"},
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("invisible_ink", {}),
+        ("private_evolution", {}),
+        ("dp_lora", {}),
+        ("invisible_ink", COLUMNED),
+        ("dp_lora", COLUMNED),
+    ],
+)
+def test_a_release_over_three_homes_is_that_of_one_machine(machines, tmp_path, method, changes):
+    changes = {"methods": {method: METHODS[method]}} | changes
+    homes = machines(3, **changes)
     plan(homes[0].context(), method, open_account=True)
-    [alone] = machines(1, name="alone", vault=None, ledger=None, methods={method: METHODS[method]})
+    [alone] = machines(1, name="alone", vault=None, ledger=None, **changes)
     (alone.root / ".privsyn").mkdir()
     shutil.copy(tmp_path / "shared" / "ledger.db", alone.root / ".privsyn")
     folder, expected = released(homes), released([alone])
@@ -242,25 +266,28 @@ def everything_in(url: str, place: str) -> list[bytes]:
     return found
 
 
-def test_a_shard_of_a_killed_worker_is_taken_over_from_another_home(
-    cluster, postgres_url, tmp_path
+@pytest.mark.parametrize(
+    ("kill_at", "part", "columned"), [(9, "shard-0", {}), (3, "shard-columns", COLUMNED)]
+)
+def test_a_part_of_a_killed_worker_is_taken_over_from_another_home(
+    cluster, postgres_url, tmp_path, kill_at, part, columned
 ):
     make, place, _ = cluster
-    first, second = make(2, methods={"invisible_ink": METHODS["invisible_ink"]})
+    first, second = make(2, methods={"invisible_ink": METHODS["invisible_ink"]}, **columned)
     counter = tmp_path / "calls"
-    killed = attempt(first, counter, 9)
+    killed = attempt(first, counter, kill_at)
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
     ctx = second.context()
     [entry] = ctx.ledger.releases.all()
     assert (entry.state, entry.scratch.startswith(f"{place}/")) == ("BEGUN", True)
     stored = everything_in(postgres_url, place)
-    assert len(stored) > 50
+    assert len(stored) > 40
     assert not any(CANARY.encode() in value for value in stored)
     spent = ctx.ledger.accounts.balance("letters").spent
     place_of = ctx.vault.find(ctx.ledger.draws, entry.release_id)
-    before = ctx.ledger.draws.rows(entry.release_id, "shard-0")
-    drawn = entries(ctx.ledger.draws, place_of, "shard-0")
-    assert 0 < drawn <= 9
+    before = ctx.ledger.draws.rows(entry.release_id, part)
+    drawn = entries(ctx.ledger.draws, place_of, part)
+    assert 0 < drawn <= kill_at
 
     going_on = attempt(second, counter, 0)
     assert going_on.returncode == 0, going_on.stderr[-2000:]
@@ -275,7 +302,9 @@ def test_a_shard_of_a_killed_worker_is_taken_over_from_another_home(
     assert ctx.ledger.accounts.balance("letters").spent == spent
     # Twice drawn is at most what the killed process had drawn in one call, unseen.
     per_call = METHODS["invisible_ink"]["texts_per_label"] * 2
-    assert counter.stat().st_size <= 6 * METHODS["invisible_ink"]["max_tokens"] + per_call
+    of_columns = 4 if columned else 0  # tables, two pairs, their tables
+    of_texts = 6 * METHODS["invisible_ink"]["max_tokens"]
+    assert counter.stat().st_size <= of_columns + of_texts + per_call
     assert before
     folder = second.root / "releases" / entry.release_id
     rows_ = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
@@ -286,7 +315,7 @@ def test_a_shard_of_a_killed_worker_is_taken_over_from_another_home(
     # next sweep of its machine.
     assert open_store(place, "services.vault").names() == []
     assert ctx.ledger.draws.find_pin(entry.release_id) is None
-    assert ctx.ledger.draws.rows(entry.release_id, "shard-0") == []
+    assert ctx.ledger.draws.rows(entry.release_id, part) == []
     left = [f for f in (first.root / ".privsyn" / "scratch").rglob("*") if f.is_file()]
     assert any(CANARY in file.read_text(errors="ignore") for file in left)
     assert sweep(first.context()) == [entry.release_id]
