@@ -227,11 +227,9 @@ class Column(Section):
         ``missing`` is None, and so is ``other`` of numbers and days.
         """
         other = len(self.cells) - 2
-        if cell > other:
-            return None
         if self.values is not None:
-            return OTHER if cell == other else self.values[cell]
-        if cell == other:
+            return (*self.values, OTHER, None)[cell]
+        if cell >= other:
             return None
         if self.range is not None:
             least, following = self._firsts[cell : cell + 2]

@@ -569,8 +569,4 @@ class Journal(Draws):
             raise storage_error("delete", file, error) from error
 
     def _file(self, name: str) -> Path:
-        return _files_of(self._path) / name
-
-
-def _files_of(journal: Path) -> Path:
-    return journal.with_name(f"{journal.name}.kept")
+        return self._path.with_name(f"{self._path.name}.kept") / name

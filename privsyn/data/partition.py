@@ -302,7 +302,7 @@ def held_units(file: Path, most: int) -> Iterator[Private[list[Record]]]:
 
 
 def read_training(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
-    """Records that are not held out, for internal baselines only.
+    """Records that are not held out: for internal baselines, and to ask whether there is any.
 
     These are all records of a unit, not only those that a release may use.
 
@@ -313,15 +313,6 @@ def read_training(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
     for record in read_records(cfg):
         if secret.name(record.reveal().unit)[1] >= cfg.holdout:
             yield record
-
-
-def has_training(cfg: DatasetConfig, key: bytes) -> bool:
-    """Whether any record is not held out. Stops at the first one. Internal.
-
-    Raises:
-        DataError: As for partition.
-    """
-    return next(read_training(cfg, key), None) is not None
 
 
 def _lines(

@@ -131,7 +131,8 @@ def _spell(value: Any) -> str | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
-        return str(value) if is_readable(value) else None
+        # Of at most 4,000 digits: Python refuses to print 4,300.
+        return str(value) if abs(value) < _TOO_LONG else None
     if isinstance(value, float):
         whole = value.is_integer() and abs(value) < EXACT
         return str(int(value)) if whole else None
@@ -157,11 +158,6 @@ def label_id(value: Any) -> str | None:
         return "true" if value else "false"
     label = _spell(value)
     return label.lower() if label in ("True", "TRUE", "False", "FALSE") else label
-
-
-def is_readable(value: int) -> bool:
-    """Whether a whole number has at most 4,000 digits: Python refuses to print 4,300."""
-    return abs(value) < _TOO_LONG
 
 
 def lost_digits(value: Any) -> bool:

@@ -187,28 +187,23 @@ def _fit(
     tested: CellRecords,
 ) -> list[Metric]:
     """Whether a text fits its row: its column by a classifier of real texts."""
-    sides = {"": ours, "_real": tested, "_independent": alone}
-    notes = {
-        "": "columns found from the texts of the release by a classifier of real texts",
-        "_real": "the same from held-out real texts",
-        "_independent": "the same where columns are tied to no text",
+    by = {
+        "": (ours, "columns found from the texts of the release by a classifier of real texts"),
+        "_real": (tested, "the same from held-out real texts"),
+        "_independent": (alone, "the same where columns are tied to no text"),
     }
-    metrics, by_side = [], dict[str, list[float]]()
     names = list(sizes)[: known.cells.shape[1] - known.label]
-    for place, (slug, name) in enumerate(zip(slugs(names), names, strict=True)):
-        shares = {}
-        for end, side in sides.items():
-            shares[end] = _accuracy(known, side, place)
-            by_side.setdefault(end, []).append(shares[end])
-        beside = f"of real texts {shares['_real']:.2f}, tied to none {shares['_independent']:.2f}"
-        note = f"{name} found from texts; {beside}"
-        metrics.append(_metric(f"fit.{slug}", shares[""], note, name))
-    means = [
-        _metric(f"fit{end}", float(np.mean(by_side[end])), note) for end, note in notes.items()
-    ]
+    means, shares = [], list[list[float]]()
+    for end, (side, note) in by.items():
+        shares.append([_accuracy(known, side, place) for place in range(len(names))])
+        means.append(_metric(f"fit{end}", float(np.mean(shares[-1])), note))
+    each = []
+    for slug, name, share, real, none in zip(slugs(names), names, *shares, strict=True):
+        note = f"{name} found from texts; of real texts {real:.2f}, tied to none {none:.2f}"
+        each.append(_metric(f"fit.{slug}", share, note, name))
     # Two standard deviations of a share near one half, over all texts and columns.
     chance = float(1 / np.sqrt(len(ours) * len(names)))
-    return [*means, _metric("fit_chance", chance, "so much of it may be chance"), *metrics]
+    return [*means, _metric("fit_chance", chance, "so much of it may be chance"), *each]
 
 
 def _accuracy(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from privsyn.address import Stream
 from privsyn.data.artifacts import private_folder, write_json_atomic
-from privsyn.data.partition import has_training, keep_holdout, read_marker
+from privsyn.data.partition import keep_holdout, read_marker, read_training
 from privsyn.data.partition import partition as write_partition
 from privsyn.data.public_files import shares_text
 from privsyn.data.readers.arrow import PrivateCopy, copy_batches
@@ -261,7 +261,7 @@ def _refuse_empty(release: OpenPlan, key: bytes) -> None:
         DataError: No record can be used.
     """
     source, dataset = release.source, release.ctx.config.dataset
-    if not has_training(source, key):
+    if next(read_training(source, key), None) is None:
         holdout = dataset.holdout
         aside = f" Or dataset.holdout={holdout:g} sets aside all there is." if holdout else ""
         raise DataError(
