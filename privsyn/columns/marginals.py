@@ -83,8 +83,8 @@ class Marginals:
         elif rounds := len(columns) - 1:
             if alone:  # [B16] the squared mu of the choices is above twice their rho
                 picks = Choice.of(rounds, moves, most, _FOR_CHOICE * rho, rho).events[0]
-                above = gaussian_mu_squared(picks) - 2 * _FOR_CHOICE * rho
-                rho *= (1 - _MARGIN) / (1 + above / (2 * rho))
+                spent = 1 - _FOR_CHOICE + gaussian_mu_squared(picks) / (2 * rho)
+                rho *= (1 - _MARGIN) / spent
             # Every table has the same noise, whether chosen or not.
             each = (1 - _FOR_CHOICE) * rho / (len(tables) + rounds)
             choice = Choice.of(rounds, moves, most, _FOR_CHOICE * rho, rounds * each)
@@ -121,8 +121,7 @@ class Marginals:
     @property
     def largest(self) -> int:
         """Cells of the largest table that is counted, or may be."""
-        every = self.sizes + (self.candidates.sizes if self.choice else [])
-        return max(every)
+        return max(self.sizes + (self.candidates.sizes if self.choice else []))
 
     @cached_property
     def ends(self) -> list[int]:

@@ -252,10 +252,8 @@ def in_cells(columns: Mapping[str, Column], row: Sequence[int]) -> str:
 
 def _day(value: Any) -> Day | None:
     """The day of a date, a time or ISO text; None if it is none."""
-    if isinstance(value, datetime):
-        return value.date()
     if isinstance(value, Day):
-        return value
+        return value.date() if isinstance(value, datetime) else value
     try:
         return datetime.fromisoformat(value.strip()).date() if isinstance(value, str) else None
     except ValueError:

@@ -20,8 +20,7 @@ Turn = tuple[str, str]
 def instruction(document: str | None, roles: Sequence[str]) -> str:
     """What prompts call a record."""
     marks = " or ".join(_mark(role) for role in roles)
-    begin = "in turns that each begin on a new line with"
-    return f"{document or 'a conversation'}, {begin} {marks}"
+    return f"{document or 'a conversation'}, in turns that each begin on a new line with {marks}"
 
 
 def is_monologue(text: str, roles: Sequence[str]) -> bool:

@@ -71,8 +71,9 @@ def folded(label: str) -> str:
     return "".join(letter for letter in normalized if letter.isalnum())
 
 
-def _nearly(declared: str) -> str:
-    return f"label: differs from {declared!r} {_NEAR}"
+def undeclared(near: str | None) -> str:
+    """The reason for a label that is not declared; ``near`` is the one that it nearly matches."""
+    return UNDECLARED if near is None else f"label: differs from {near!r} {_NEAR}"
 
 
 @dataclass
@@ -115,10 +116,6 @@ class RowCounts:
     def count_dropped(self, reason: str) -> None:
         """Count an unused row."""
         self.dropped[reason] += 1
-
-    def count_undeclared(self, declared: str | None) -> None:
-        """Count a row with an undeclared label; ``declared`` is the label it nearly matches."""
-        self.count_dropped(UNDECLARED if declared is None else _nearly(declared))
 
     def count_columns(self, columns: Mapping[str, Column], row: Row, values: Sequence[Any]) -> None:
         """Count what is outside of the declared cells of a record that is used."""
@@ -214,6 +211,6 @@ def advice(reason: str, labels: Mapping[str, int]) -> str:
         labels: Declared labels and their records.
     """
     spelt = (label for label, records in labels.items() if records)
-    if any(reason == _nearly(label) for label in spelt):
+    if any(reason == undeclared(label) for label in spelt):
         return "They are dropped: correct them in the file."
     return next((step for end, step in _ADVICE.items() if end in reason), "")

@@ -15,7 +15,6 @@ from privsyn.columns.rows import explained, synthetic_rows
 from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.data.partition import beside
 from privsyn.data.records import Bucket
-from privsyn.dp.mechanisms import DiscreteGaussian
 from privsyn.errors import ReleaseLost
 from privsyn.models.rows import NO_ROWS, SyntheticRows
 from privsyn.release.plan import Plan
@@ -55,15 +54,14 @@ def draw_columns(release: OpenPlan, work: Workdir) -> None:
         raise ReleaseLost(f"release {release.id} is committed: nothing more may be drawn for it.")
     with session(release, COLUMNS, work) as part:
         journal = part.journal
-        noisy = _noisy_counts(release, work, part, marginals, marginals.noise, _DRAW)
+        noisy = _noisy_counts(release, work, part, marginals, _DRAW)
         whole = marginals
         if marginals.choice is not None:
             whole, noisy = _with_pairs(release, work, part, marginals, noisy)
 
         def rows() -> bytes:
             rng = np.random.default_rng()  # public: rows are post-processing
-            tables = list(whole.split(noisy))
-            made = synthetic_rows(whole, tables, release.plan.rows_by_label, rng)
+            made = synthetic_rows(whole, list(whole.split(noisy)), release.plan.rows_by_label, rng)
             return json.dumps(list(made.items())).encode()
 
         made = json.loads(journal.public_file("rows", rows))
@@ -101,8 +99,8 @@ def _with_pairs(
         return int(chosen[0])
 
     pairs = choice.choose(every.tables, draw)
-    counted = replace(every, tables=tuple(pairs))
-    together = _noisy_counts(release, work, part, counted, choice.noise, _PAIRS)
+    counted = replace(every, tables=tuple(pairs), noise=choice.noise)
+    together = _noisy_counts(release, work, part, counted, _PAIRS)
     return marginals.with_pairs(pairs), np.concatenate([noisy, together])
 
 
@@ -111,7 +109,6 @@ def _noisy_counts(
     work: Workdir,
     part: Drawing,
     marginals: Marginals,
-    noise: DiscreteGaussian,
     name: str,
 ) -> NDArray[np.int64]:
     """Noisy counts of these tables, one after the other: one draw, in the journal by its name."""
@@ -120,7 +117,8 @@ def _noisy_counts(
     if not part.journal.has(name):
         counts = marginals.count(_buckets(release, work))
     part.lease.check()
-    return part.journal.draw_array(name, lambda: noise.draw(counts, part.noise), marginals.ends[-1])
+    noise, cells = marginals.noise, marginals.ends[-1]
+    return part.journal.draw_array(name, lambda: noise.draw(counts, part.noise), cells)
 
 
 def _buckets(release: OpenPlan, work: Workdir) -> Iterator[Bucket]:

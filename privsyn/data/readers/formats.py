@@ -63,7 +63,7 @@ from privsyn.data.readers.streams import (
 )
 from privsyn.data.readers.tables import table_at
 from privsyn.data.records import Private, Record
-from privsyn.data.row_counts import RowCounts, folded
+from privsyn.data.row_counts import RowCounts, folded, undeclared
 from privsyn.data.settings import NO_UNIT, DatasetConfig
 from privsyn.data.unit_key import label_id, lost_digits, spells_nothing, unit_id
 from privsyn.errors import DataError, NoRows, StorageError
@@ -332,7 +332,7 @@ def _records(
                 row_counts.count_dropped(f"label: {fault(row[width])}")
                 continue
             if label is None:
-                row_counts.count_undeclared(labels.get(folded(spelled or "")))
+                row_counts.count_dropped(undeclared(labels.get(folded(spelled or ""))))
                 continue
         if unit is None:
             row_counts.count_dropped(f"unit: {fault(row[-1])}")
