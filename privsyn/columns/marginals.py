@@ -83,7 +83,8 @@ class Marginals:
         elif rounds := len(columns) - 1:
             if alone:  # [B16] the squared mu of the choices is above twice their rho
                 picks = Choice.of(rounds, moves, most, _FOR_CHOICE * rho, rho).events[0]
-                spent = 1 - _FOR_CHOICE + gaussian_mu_squared(picks) / (2 * rho)
+                # Few digits: the last ones differ between processors, as those of the target do.
+                spent = 1 - _FOR_CHOICE + round(gaussian_mu_squared(picks) / (2 * rho), 4)
                 rho *= (1 - _MARGIN) / spent
             # Every table has the same noise, whether chosen or not.
             each = (1 - _FOR_CHOICE) * rho / (len(tables) + rounds)
