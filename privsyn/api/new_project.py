@@ -650,11 +650,10 @@ class _Interview:
             if isinstance(answer, Mapping)
             else dict(one.partition("=")[::2] for one in answer)
         )
-        option = self._option("columns")
         for name in declared:
             self._column("columns", name)
         return {
-            name: column_of(one, f"{option} {name}={one}") if isinstance(one, str) else dict(one)
+            name: column_of(one, f"columns: {name}={one}") if isinstance(one, str) else dict(one)
             for name, one in declared.items()
         }
 

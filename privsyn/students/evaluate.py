@@ -79,8 +79,7 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
     planned = StudentPlan.from_facts(facts)
     if not open_plan(ctx, planned.parent).source.has_holdout:
         return None
-    columns = SyntheticRows(planned.parent.dataset.columns)
-    real = held_out(ctx, planned.parent)
+    columns, real = SyntheticRows(planned.parent.dataset.columns), held_out(ctx, planned.parent)
     texts = [(with_row(one.label, columns.words(one.row)), one.content) for one in real]
     with ctx.tracker.stage_run(name, "evaluate") as run:
         # privacy: the number of progress steps is fixed, whatever the records are
