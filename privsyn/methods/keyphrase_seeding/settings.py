@@ -129,4 +129,5 @@ class KeyphraseSeedingSettings(KeyphraseSeedingConfig):
     vocabulary_digest: str = Field(pattern=SHA256)
     label_descriptions: LabelWords = Field(default={})
     examples: tuple[TextExample, ...] = ()
-    roles: tuple[str, ...] = ()
+    # A release of other texts keeps its id.
+    roles: tuple[str, ...] = Field(default=(), exclude_if=lambda roles: not roles)

@@ -197,7 +197,8 @@ class TextSettings(TextConfig):
     examples: tuple[TextExample, ...] = ()
     rephrase: bool = False
     top_p: TopP = TOP_P
-    roles: tuple[str, ...] = ()
+    # A release of other texts keeps its id.
+    roles: tuple[str, ...] = Field(default=(), exclude_if=lambda roles: not roles)
 
 
 class ExampleList:
