@@ -212,31 +212,11 @@ class BudgetError(PrivsynError):
 
 
 class BudgetExceeded(BudgetError):
-    """The account cannot pay for the release. Nothing was spent.
-
-    Attributes:
-        asked: Loss of the release at the account's order.
-        left: Loss the account can still pay.
-        short: ``asked - left``.
-    """
-
-    def __init__(
-        self, message: str, *, asked: float, left: float, short: float, hint: str = ""
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.asked, self.left, self.short = asked, left, short
+    """The account cannot pay for the release. Nothing was spent."""
 
 
 class PolicyBroken(BudgetError):
-    """The account's policy does not allow the release. Nothing was spent.
-
-    Attributes:
-        broken: The broken rules: value, limit, next step.
-    """
-
-    def __init__(self, message: str, *, broken: tuple[str, ...] = (), hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.broken = broken
+    """The account's policy does not allow the release. Nothing was spent."""
 
 
 class ApprovalNeeded(BudgetError):

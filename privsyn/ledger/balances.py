@@ -332,9 +332,6 @@ def _excess_error(one: Filter, room: float, what: str, hint: str) -> BudgetExcee
         f"{what}: there is room for epsilon={_floor(room)} of its kind. Nothing was spent. "
         f"(In {unit}: asked {one.request.loss:.4g}, left {left:.4g} of {cap.budget:.4g}, short by "
         f"{short:.4g}; cap epsilon={cap.epsilon:g}, delta={cap.delta:g}.)",
-        asked=one.request.loss,
-        left=left,
-        short=short,
         hint=hint,
     )
 

@@ -312,7 +312,6 @@ class AccountSpec:
             raise PolicyBroken(
                 f"account {self.name} ({self.terms.source}) does not allow {release}: "
                 f"{'; '.join(broken)}.",
-                broken=tuple(broken),
                 hint="Nothing was spent.",
             )
 

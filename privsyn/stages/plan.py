@@ -552,14 +552,10 @@ def refuse_pipeline(ctx: Context, method: str, *, scheduled: bool = False) -> No
         # One that was paid before under another id says so itself, where it is reserved.
         if account.fits or account.earlier is not None:
             continue
-        left = account.balance.left
         raise BudgetExceeded(
             f"pipeline={names}: account {planned.account} cannot pay for all of it; "
             f"{planned.method} (epsilon={planned.epsilon:.4g}, delta={planned.delta:g}) is the "
             "first that does not fit. Nothing was spent.",
-            asked=account.loss,
-            left=left,
-            short=account.loss - left,
             hint="Name fewer methods in pipeline, or lower privacy.epsilon.",
         )
 

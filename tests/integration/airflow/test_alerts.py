@@ -110,7 +110,7 @@ def context_of(project, stage, error=None):
 
 
 def refusal():
-    return BudgetExceeded("account letters cannot pay.", asked=2.0, left=1.0, short=1.0, hint="")
+    return BudgetExceeded("account letters cannot pay.", hint="")
 
 
 def test_a_refused_budget_is_told_by_all_notifiers(project, sent, mail, monkeypatch):

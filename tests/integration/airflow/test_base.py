@@ -176,7 +176,7 @@ def test_before_retry_policies_a_refusal_ends_the_task_and_others_are_retried(mo
         monkeypatch.setattr(f"privsyn.airflow.{module}.HAS_POLICIES", False)
     assert retry_arguments(3)["retries"] == 3
     assert "retry_policy" not in retry_arguments(3)
-    refusal = BudgetExceeded("cannot pay.", asked=2.0, left=1.0, short=1.0, hint="")
+    refusal = BudgetExceeded("cannot pay.", hint="")
     ends = {}
     for error in (refusal, ConnectionError(SECRET)):
 

@@ -222,7 +222,7 @@ def test_all_rules_that_are_broken_are_named(lite):
     lite.accounts.open(held(epsilon=0.5, delta=1e-7, methods=("other",)))
     with pytest.raises(PolicyBroken) as caught:
         ask(lite, "r1")
-    assert len(caught.value.broken) == 3
+    assert str(caught.value).count("; ") == 2
 
 
 def test_the_period_of_a_policy_is_a_cap_over_its_window(ledger, clock):
