@@ -61,6 +61,7 @@ class FakeLogitModel:
         context: Longest prompt plus output, in words.
         heard: Every request for rows: whether private, and all its arguments.
 
+    >>> from privsyn.models.protocols import PromptTemplate
     >>> model = FakeLogitModel(("<end>", "a"), script=lambda label, reference, tokens: (0.0, 1.0))
     >>> rows = model.public_rows(PromptTemplate("{reference}", ""), [None], max_tokens=3)
     >>> rows.logits().tolist()
@@ -235,7 +236,7 @@ class FakeTrainableModel:
         context: Longest text, in words.
         rng: Public randomness of the writer, seeded for repeatable runs.
 
-    >>> from privsyn.models.protocols import PromptTemplate
+    >>> from privsyn.models.protocols import PromptTemplate, Training
     >>> training = Training(PromptTemplate("{reference}", ""), (None,), 4, 1.0, 1, 1, 1, 1.0, None)
     >>> trainer = FakeTrainableModel(("<end>", "a", "b")).trainer(training)
     >>> trainer.encode(None, "a b unknown")
