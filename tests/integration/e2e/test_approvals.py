@@ -120,7 +120,7 @@ def test_internal_metrics_stay_uncomputed_whatever_the_settings_say(governed, fa
     planned = reserve_release(ctx)
     finish(ctx, planned, fake)
     laxer = project.context("privacy.epsilon=4", "account.policy=null")
-    with pytest.raises(PolicyBroken, match=r"policy internal.*evaluate\.enabled=false"):
+    with pytest.raises(PolicyBroken, match=r"policy internal.*evaluate\.by=nothing"):
         evaluate(laxer, planned)
     assert not (laxer.workspace.internal(planned.id) / "evaluation.json").exists()
 

@@ -157,7 +157,6 @@ def hand_outs(project, ctx, planned, target):
     release = opened.open_release(planned.id)
     return {
         "frame": release.frame,
-        "dataset": release.dataset,
         "by its folder": privsyn.Release.open(release.folder).frame,
         "export": lambda: release.export("csv", target),
         "export of its folder": lambda: export(release.folder, "csv", target.with_name("folder")),
