@@ -103,3 +103,27 @@ def test_gaussian_noise_is_on_a_fine_lattice():
     assert one.sensitivity >= 10 * math.sqrt(1000) * STEPS
     assert one.sensitivity == pytest.approx(10 * math.sqrt(1000) * STEPS, rel=1e-12)
     assert many.sensitivity == 10 * 1000 * STEPS
+
+
+def test_padding_cancels_in_released_scores():
+    """The same through features: scores of padded queries over prefix kernels are one constant."""
+    rng = np.random.default_rng(4)
+    vectors = unit(rng, 5)
+    shape = structures("logarithmic", 4, 400_000, 1.0)[1]
+    private = rng.integers(0, 5, (6, 4))
+    angles = shape.angles(vectors)
+    scores = Scorer(angles, 2).scores(exact_sums(angles, private), np.array([[1, 3]]))[0]
+    whole = Structure(0, 3, shape.bandwidth, 2)
+    asked = np.array([[1, 3, word] for word in range(5)])
+    prefix = kernel(whole, vectors, private[:, :3], asked).sum(axis=0)
+    expected = math.exp(-shape.block_norm)
+    assert scores / prefix == pytest.approx(np.full(5, expected), rel=0.05)
+
+
+def test_padding_factor_is_at_most_e_where_it_is_asked():
+    for length in range(1, 34):
+        shapes = structures("logarithmic", length, 2, 1.0)
+        for step in range(1, length + 1):
+            shape = shapes[structure_of("logarithmic", step)]
+            assert step <= shape.blocks
+            assert shape.block_norm * (shape.blocks - step) <= 1 + 1e-12

@@ -23,6 +23,7 @@ from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import ANYTHING, PricingFacts, Subject
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding import settings as settings_module
+from privsyn.methods.keyphrase_seeding.dp_kde import Structure
 from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding, SeedPrompts
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
 from privsyn.methods.keyphrase_seeding.vocabulary import _told_apart
@@ -558,24 +559,22 @@ def test_a_missing_label_takes_no_phrases_along(terms):
     assert prompts.fill(None, ["a", "b"])[0] == "Label: ; terms: a, b\nText:"
 
 
-def test_evidence_is_that_of_a_phrase_over_the_mean_of_the_other_labels(terms, monkeypatch):
+def test_evidence_is_that_of_a_phrase_over_the_mean_of_the_other_labels():
     scores = np.array([[9.0, 3, 0], [3, 3, 3], [0, 3, 9]], np.float32)
-
-    def told_apart(scores, evidence, deviation, features=10**6):
-        monkeypatch.setattr(settings_module, "LABEL_EVIDENCE", evidence)
-        cfg = config(terms, evidence=True, features=features)
-        return _told_apart(scores, cfg, deviation)
-
-    assert told_apart(scores, 0.0, 1).all()
-    assert told_apart(scores[:1], 9.0, 1).all()  # nothing to be told from
+    exact, rough = Structure(0, 1, 1.0, 10**9), Structure(0, 1, 1.0, 81)
+    assert _told_apart(scores, 0, 1, exact).all()
+    assert _told_apart(scores[:1], 9, 1, exact).all()  # nothing to be told from
     only = [[True, False, False], [False] * 3, [False, False, True]]
     # 7.5 above the mean of two others, whose variance is half of one's
     for factor, found in ((7.4, only), (7.6, [[False] * 3] * 3)):
-        assert told_apart(scores, factor, 1 / math.sqrt(1.5)).tolist() == found
-    # features alone: 9 / sqrt(82) of two labels, 3 / sqrt(82) of one
+        noise = _told_apart(scores, factor, 1 / math.sqrt(1.5), exact)
+        assert noise.tolist() == found
+    # features alone: 9 / sqrt(81) of two labels, 3 / sqrt(81) of one
     for factor, found in ((7.4, only), (7.6, [[False] * 3] * 3)):
-        part = factor / math.sqrt(81 / 82 * (1 + (1 + 1 / 9) / 4))
-        assert told_apart(scores, part, 0, 82).tolist() == found
+        own = factor / math.sqrt(1 + (1 + 1 / 9) / 4)
+        assert _told_apart(scores, own, 0, rough).tolist() == found
+        padded = Structure(0, 2, 1.0, 81)  # scores are less by e^-1
+        assert _told_apart(scores, own / math.e, 0, padded).tolist() == found
 
 
 def test_features_come_in_pairs():

@@ -446,7 +446,9 @@ def test_event_of_a_release_is_this():
     assert isinstance(plan.event.events[0], Pure)
     plan, _ = priced(epsilon=6.0)
     match plan.event:
-        case Composed((DiscreteGaussian(count=1), Disjoint((DiscreteGaussian(count=1),), 3))):
+        case Composed(
+            (DiscreteGaussian(count=1), Disjoint((Composed((DiscreteGaussian(count=1),)),), 3))
+        ):
             pass
         case other:
             pytest.fail(str(other))
