@@ -66,7 +66,7 @@ WORST: Mapping[str, tuple[int, Mapping[str, Any]]] = {
         8,
         {
             "phrases_per_document": 1, "vocabulary_size": len(words()),
-            "vocabulary_share": 0.05, "sequence_length": 2,
+            "vocabulary_share": 0.05, "ensemble": "logarithmic", "sequence_length": 2,
         },
     ),
 }  # fmt: skip

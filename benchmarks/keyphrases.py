@@ -1,7 +1,7 @@
-"""Phrase sequences by noise: what they are worth, how far their scores are off.
+"""Phrase sequences by noise and ensemble: what they are worth, how far their scores are off.
 
     python benchmarks/keyphrases.py TRAIN.jsonl.gz TEST.jsonl.gz [--epsilon 6 11 15] [--set k=v]
-        [--noise laplace gaussian]
+        [--noise laplace gaussian] [--ensemble independent linear logarithmic]
 
 Keyphrase seeding without a language model, in memory, without ledger or certificate. For each
 combination: accuracy of TF-IDF and logistic regression, trained on the phrase sequences, tested on
@@ -34,7 +34,7 @@ from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.classifiers import downstream
 from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
-from privsyn.methods.keyphrase_seeding.dp_kde import exact_sums, scores_of
+from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, Structure, exact_sums, windows
 from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
 from privsyn.models.loading import load_embedder
@@ -57,11 +57,19 @@ class Remembered:
 
 
 def exact_scores(
-    bandwidth: float, vectors: NDArray[np.float32], private: NDArray[np.int64]
+    shape: Structure,
+    vectors: NDArray[np.float32],
+    private: NDArray[np.int64],
+    asked: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """Sums of the kernel itself over the private phrases, for every phrase."""
-    like = vectors.astype(np.float64) @ vectors[private].T.astype(np.float64)
-    return np.asarray(np.exp(-(2 - 2 * like) / bandwidth**2).sum(axis=1))
+    """Sums of the kernel itself over the private sequences, for begun sequences padded by zeros."""
+    like = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    blocks, known = asked.shape[1], shape.blocks
+    out = np.empty(len(asked))
+    for row, sequence in enumerate(asked):
+        inner = sum(like[sequence[b], private[:, b]] for b in range(blocks))
+        out[row] = np.exp(-(known + blocks - 2 * inner) / shape.bandwidth**2).sum()
+    return out
 
 
 @contextmanager
@@ -69,16 +77,14 @@ def watched(seen: dict[str, Any]) -> Iterator[None]:
     """Note what the last run released and what it was made from."""
     noisy, sequences = keyphrase_seeding._noisy, keyphrase_seeding.draw_sequences
 
-    def note_sums(cfg: Any, angles: Any, vocabulary: Any, texts: Any, *rest: Any) -> Any:
-        most = cfg.phrases_per_document
-        found = [number for text in texts for number in vocabulary.first(text, most)]
-        seen.setdefault("private", []).append(np.array(found, np.int64))
-        seen["terms"] = vocabulary.terms
-        return noisy(cfg, angles, vocabulary, texts, *rest)
+    def note_sums(cfg: Any, shape: Structure, angles: Any, phrases: Any, *rest: Any) -> Any:
+        made = windows(phrases, shape.blocks, cfg.phrases_per_document)
+        seen.setdefault("private", []).append((shape, made))
+        return noisy(cfg, shape, angles, phrases, *rest)
 
-    def note_drawn(cfg: Any, angles: Any, sums: Any, *rest: Any) -> Any:
-        found = sequences(cfg, angles, sums, *rest)
-        seen.update(angles=angles, sums=sums, drawn=found)
+    def note_drawn(cfg: Any, shapes: Any, vectors: Any, sums: Any, *rest: Any) -> Any:
+        found = sequences(cfg, shapes, vectors, sums, *rest)
+        seen.update(vectors=vectors, sums=sums, drawn=found)
         return found
 
     with (
@@ -88,22 +94,27 @@ def watched(seen: dict[str, Any]) -> Iterator[None]:
         yield
 
 
-def errors(
-    cfg: KeyphraseSeedingConfig, vectors: NDArray[np.float32], seen: dict[str, Any]
-) -> dict[str, float]:
-    """Mean absolute error of scores, all of it and without the noise."""
+def errors(cfg: KeyphraseSeedingConfig, labels: int, seen: dict[str, Any]) -> dict[str, float]:
+    """Mean absolute error of scores over the last structure, all of it and without the noise."""
     rng, found = np.random.default_rng(0), []
-    for label, private in enumerate(seen["private"]):
-        if not len(private):
+    for place, (shape, private) in enumerate(seen["private"]):
+        label = place % labels
+        if shape.number != max(s.number for s, _ in seen["private"]) or not len(private):
             continue
-        rows = seen["drawn"][label].phrases
-        asked = rows[rng.choice(len(rows), min(40, len(rows)), replace=False), 0]
-        exact = exact_scores(cfg.bandwidth, vectors, private)[asked]
-        clean = exact_sums(seen["angles"], [[phrase] for phrase in private], 1)
+        angles, rows = shape.angles(seen["vectors"]), seen["drawn"][label].phrases
+        step = 1 if cfg.ensemble == "independent" else cfg.sequence_length
+        picked = rng.choice(len(rows), min(40, len(rows)), replace=False)
+        asked = rows[picked][:, :step]
+        exact = exact_scores(shape, seen["vectors"], private, asked)
+        every = np.arange(len(asked))
+        given = Scorer(angles, step - 1)
+        noisy = given.scores(seen["sums"][label, shape.number], asked[:, :-1])
+        clean = given.scores(exact_sums(angles, private), asked[:, :-1])
+        scale = exact.mean()
         found.append(
             [
-                np.abs(scores_of(seen["angles"], sums)[asked] - exact).mean() / exact.mean()
-                for sums in (seen["sums"][label], clean)
+                np.abs(noisy[every, asked[:, -1]] - exact).mean() / scale,
+                np.abs(clean[every, asked[:, -1]] - exact).mean() / scale,
             ]
         )
     total, features = np.mean(found, axis=0)
@@ -117,6 +128,7 @@ def main() -> None:
     parser.add_argument("test", type=Path)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[6.0, 11.0, 15.0])
     parser.add_argument("--noise", nargs="+", default=["laplace", "gaussian"])
+    parser.add_argument("--ensemble", nargs="+", default=["independent", "linear", "logarithmic"])
     parser.add_argument("--label-column", default="label")
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="SETTING=VALUE")
     parser.add_argument("--samples", type=int, default=0)
@@ -138,53 +150,53 @@ def main() -> None:
     embedder = Remembered(load_embedder(models, performance))
     for epsilon in arguments.epsilon:
         for noise in arguments.noise:
-            given = {"use_llm": False, "noise": noise} | own
-            cfg = method.resolve(KeyphraseSeedingConfig(**given), {})
-            unit, adjacency = PrivacyUnit(), Adjacency.REPLACE_NULL
-            plan = method.calibrate(
-                cfg, Guarantee(epsilon, 1e-6), PricingFacts(adjacency, unit, tuple(labels))
-            )
-            cells = method.cells(cfg, labels)
-            buckets = [Bucket(cell, Private(held[str(cell.label)])) for cell in cells]
-            seen: dict[str, Any] = {}
-            start = time.perf_counter()
-            with tempfile.TemporaryDirectory() as folder, watched(seen):
-                path = Path(folder) / "journal"
-                Journal.create(path, {})
-                with Journal.open(path, {}) as journal:
-                    samples = list(
-                        method.run(
-                            cfg,
-                            plan,
-                            buckets,
-                            Draw(
-                                Backends({"embedder": embedder}),
-                                OpenDPNoise(),
-                                journal,
-                                performance,
-                            ),
+            for ensemble in arguments.ensemble:
+                given = {"use_llm": False, "noise": noise, "ensemble": ensemble} | own
+                cfg = method.resolve(KeyphraseSeedingConfig(**given), {})
+                unit, adjacency = PrivacyUnit(), Adjacency.REPLACE_NULL
+                plan = method.calibrate(
+                    cfg, Guarantee(epsilon, 1e-6), PricingFacts(adjacency, unit, tuple(labels))
+                )
+                cells = method.cells(cfg, labels)
+                buckets = [Bucket(cell, Private(held[str(cell.label)])) for cell in cells]
+                seen: dict[str, Any] = {}
+                start = time.perf_counter()
+                with tempfile.TemporaryDirectory() as folder, watched(seen):
+                    path = Path(folder) / "journal"
+                    Journal.create(path, {})
+                    with Journal.open(path, {}) as journal:
+                        samples = list(
+                            method.run(
+                                cfg,
+                                plan,
+                                buckets,
+                                Draw(
+                                    Backends({"embedder": embedder}),
+                                    OpenDPNoise(),
+                                    journal,
+                                    performance,
+                                ),
+                            )
                         )
-                    )
-            seconds = time.perf_counter() - start
-            metrics = downstream(
-                [str(sample.content) for sample in samples],
-                [sample.cell.label for sample in samples],
-                [text for text, _ in test],
-                [label for _, label in test],
-            )
-            accuracy = next(m.value for m in metrics if m.name == "downstream.accuracy")
-            vectors = keyphrase_seeding._normalize(embedder.embed(seen["terms"]))
-            result = {
-                "epsilon": epsilon, "noise": noise, **own,
-                "accuracy": round(accuracy, 4),
-                **{k: round(v, 4) for k, v in errors(cfg, vectors, seen).items()},
-                "score_deviation": round(plan.derived["score_deviation"], 1),
-                "seconds": round(seconds, 1),
-            }  # fmt: skip
-            print(json.dumps(result), flush=True)
-            rng = np.random.default_rng(0)
-            for number in sorted(rng.permutation(len(samples))[: arguments.samples]):
-                print(f"({samples[number].cell.label}) {samples[number].content}")
+                seconds = time.perf_counter() - start
+                metrics = downstream(
+                    [str(sample.content) for sample in samples],
+                    [sample.cell.label for sample in samples],
+                    [text for text, _ in test],
+                    [label for _, label in test],
+                )
+                accuracy = next(m.value for m in metrics if m.name == "downstream.accuracy")
+                result = {
+                    "epsilon": epsilon, "noise": noise, "ensemble": ensemble, **own,
+                    "accuracy": round(accuracy, 4),
+                    **{k: round(v, 4) for k, v in errors(cfg, len(labels), seen).items()},
+                    "score_deviation": round(plan.derived["score_deviation"], 1),
+                    "seconds": round(seconds, 1),
+                }  # fmt: skip
+                print(json.dumps(result), flush=True)
+                rng = np.random.default_rng(0)
+                for number in sorted(rng.permutation(len(samples))[: arguments.samples]):
+                    print(f"({samples[number].cell.label}) {samples[number].content}")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
 
 Invented documents and vectors. Each part stands beside the matrix products that dominate the plain
 way of doing it, in NumPy alone, as many threads as NumPy takes: the random projection of every
-phrase for a build (measured on a part of the rows and scaled up), the products of sequences with
-candidates for scores. Prints one JSON object a line. ``ratio`` compares CPU seconds of all
+sequence for a build (measured on a part of the rows and scaled up), the products of begun sequences
+with candidates for scores. Prints one JSON object a line. ``ratio`` compares CPU seconds of all
 threads, which a busy machine does not change as it does wall time; memory is the process's peak.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from privsyn.data.words import VOCABULARY
-from privsyn.methods.keyphrase_seeding.dp_kde import Features, exact_sums, scores_of
+from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, exact_sums, structures, windows
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingSettings
 from privsyn.methods.keyphrase_seeding.vocabulary import Vocabulary, draw_sequences
 
@@ -74,24 +74,51 @@ def main() -> None:
     vectors = rng.standard_normal((a.chosen, a.width), np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     held = [rng.choice(a.chosen, a.phrases, replace=False).tolist() for _ in range(a.documents)]
-    features = Features(1.0, a.features)
-    angles = features.angles(vectors)
-    made, seconds = timed(lambda: exact_sums(features.angles(vectors), held, a.phrases))
-    rows, w = vectors[rng.integers(0, a.chosen, PART)], features.frequencies(a.width)
-    _, plain = timed(lambda: rows @ w)
-    say("build", seconds, plain * a.documents * a.phrases / PART)
-    _, seconds = timed(lambda: scores_of(angles, made))
-    _, plain = timed(lambda: (vectors @ w, vectors @ w))
-    say("score candidates", seconds, plain)
+    for ensemble in ("independent", "logarithmic"):
+        shapes = structures(ensemble, a.length, a.features, 1.0)
+
+        def build(shapes: Any = shapes) -> list[Any]:
+            made = []
+            for shape in shapes:
+                angles = shape.angles(vectors)
+                made.append(exact_sums(angles, windows(held, shape.blocks, a.phrases)))
+            return made
+
+        sums, seconds = timed(build)
+        plain = 0.0
+        for shape in shapes:
+            rows = vectors[rng.integers(0, a.chosen, (PART, shape.blocks))].reshape(PART, -1)
+            w = shape.frequencies(a.width).reshape(-1, a.features // 2)
+            plain += timed(lambda x=rows, w=w: x @ w)[1] * a.documents * a.phrases / PART
+        say(f"build {ensemble}", seconds, plain, structures=len(shapes))
+        if ensemble == "independent":
+            _, seconds = timed(
+                lambda shape=shapes[0], one=sums[0]: Scorer(shape.angles(vectors), 0).scores(
+                    one, np.empty((1, 0), np.int64)
+                )
+            )
+            w = shapes[0].frequencies(a.width)[0]
+            _, plain = timed(lambda w=w: (vectors @ w, vectors @ w))
+            say("score candidates", seconds, plain)
 
     cfg = KeyphraseSeedingSettings(
-        vocabulary_digest="0" * 64, use_llm=False, sequence_length=a.length, features=a.features,
+        vocabulary_digest="0" * 64, use_llm=False,
+        ensemble="logarithmic", sequence_length=a.length, features=a.features,
         sequences_per_label=a.sequences, evidence=False,
     )  # fmt: skip
-    _, seconds = timed(lambda: draw_sequences(cfg, angles, [made], 0.0))
+    released = {(0, number): one for number, one in enumerate(sums)}
+    _, seconds = timed(lambda: draw_sequences(cfg, shapes, vectors, released, 1, 0.0))
     left = rng.standard_normal((a.sequences, a.features), np.float32)
     right = rng.standard_normal((a.features, a.chosen), np.float32)
-    _, plain = timed(lambda: [left @ right for _ in range(a.length)])
+
+    def products() -> None:
+        for shape in shapes:
+            for w in shape.frequencies(a.width):
+                vectors @ w
+        for _ in range(a.length):
+            left @ right
+
+    _, plain = timed(products)
     say("draw sequences", seconds, plain, sequences=a.sequences)
 
 

@@ -17,8 +17,9 @@ from privsyn.dp.events import Composed, Disjoint, Event
 from privsyn.dp.mechanisms import DiscreteGaussian, Laplace, root_up
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Mechanism, PricingFacts
-from privsyn.methods.keyphrase_seeding.dp_kde import deviation, mechanism
+from privsyn.methods.keyphrase_seeding.dp_kde import Structure, deviation, mechanism, structures
 from privsyn.methods.keyphrase_seeding.settings import (
+    KeyphraseSeedingConfig,
     KeyphraseSeedingSettings,
 )
 
@@ -39,6 +40,7 @@ class KeyphraseSeedingMechanism(Mechanism):
         choice: Noise on the histogram of terms, in ``steps`` of a count.
         estimate: Noise on the sums of one estimate, and its price.
         noise_multiplier: That noise over its sensitivity.
+        structures: k, the estimates of a label.
         labels: Number of labels. A unit's parts in all labels together are within one sensitivity.
         score_deviation: Standard deviation of the noise on a score.
         delta: The target's delta, at which ``derived`` gives the cost of each part.
@@ -47,6 +49,7 @@ class KeyphraseSeedingMechanism(Mechanism):
     choice: Laplace | DiscreteGaussian
     estimate: Laplace | DiscreteGaussian
     noise_multiplier: float
+    structures: int
     labels: int
     score_deviation: float
     delta: float
@@ -79,9 +82,9 @@ class KeyphraseSeedingMechanism(Mechanism):
 
     @property
     def estimates(self) -> Event:
-        """The estimate of every label [K3]."""
+        """The k estimates of every label [K3]."""
         # The price of one label: what a unit moves in all labels is within one sensitivity.
-        return Disjoint((self.estimate.event,), self.labels)
+        return Disjoint((Composed((self.estimate.event,) * self.structures),), self.labels)
 
     @property
     def event(self) -> Event:
@@ -95,6 +98,7 @@ class KeyphraseSeedingMechanism(Mechanism):
             "epsilon_vocabulary": guarantee(self.choice.event, self.delta).epsilon,
             "vocabulary_scale": self.choice_scale,
             "epsilon_kde": guarantee(self.estimates, self.delta).epsilon,
+            "structures": self.structures,
             "noise_multiplier": self.noise_multiplier,
             "score_deviation": self.score_deviation,
         }
@@ -138,26 +142,28 @@ def _mechanism(
 ) -> KeyphraseSeedingMechanism:
     """The only place that sets noise and price.
 
-    A document counts once for each of at most S terms, in the choice and in an estimate (M = S).
+    A document counts once for each of at most S terms, and has at most M = S sequences.
     """
-    # Most phrases by which neighboring datasets differ: M m, doubled under replace_one [K4].
-    phrases = facts.changed_records * settings.phrases_per_document
-    labels = len(Cell.grid(facts.labels, 1))
+    # Most sequences by which neighboring datasets differ: M m, doubled under replace_one [K4].
+    sequences = facts.changed_records * settings.phrases_per_document
+    labels, k = len(Cell.grid(facts.labels, 1)), len(structures_of(settings))
     rows = labels * settings.sequences_per_label
     return KeyphraseSeedingMechanism(
         facts=facts,
+        warnings=_advice(settings, k),
         rows=(rows, rows),
-        choice=_choice(settings, facts, multiplier),
-        estimate=mechanism(settings.noise, settings.features, phrases, multiplier),
+        choice=_choice(settings, facts, multiplier, k),
+        estimate=mechanism(settings.noise, settings.features, sequences, multiplier),
         noise_multiplier=multiplier,
+        structures=k,
         labels=labels,
-        score_deviation=deviation(settings.noise, settings.features, phrases, multiplier),
+        score_deviation=deviation(settings.noise, settings.features, sequences, multiplier),
         delta=target.delta,
     )
 
 
 def _choice(
-    settings: KeyphraseSeedingSettings, facts: PricingFacts, multiplier: float
+    settings: KeyphraseSeedingSettings, facts: PricingFacts, multiplier: float, k: int
 ) -> Laplace | DiscreteGaussian:
     """Noise on the histogram of terms, of which a record moves S by one each [K2].
 
@@ -167,11 +173,29 @@ def _choice(
     """
     share, most = settings.vocabulary_share, settings.phrases_per_document
     if settings.noise == "laplace":
-        # The choice costs 1 / b_c of pure loss and the estimate costs 1 / b.
+        # The choice costs 1 / b_c of pure loss and k estimates cost k / b.
         terms = most * facts.changed_records
-        return Laplace(terms, terms * multiplier * (1 - share) / share)
+        return Laplace(terms, terms * multiplier * (1 - share) / share / k)
     # In whole numbers up to the root, which is rounded up: a sensitivity must never be too small.
     l2 = root_up(most * facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2)
-    # The choice costs 1 / (2 z_c^2) zCDP and the estimate costs 1 / (2 z^2). So the choice has the
-    # share s of the whole where z_c = z sqrt((1 - s) / s).
-    return DiscreteGaussian(l2, l2 * multiplier * math.sqrt((1 - share) / share))
+    # The choice costs 1 / (2 z_c^2) zCDP and k estimates cost k / (2 z^2). So the choice has the
+    # share s of the whole where z_c = z sqrt((1 - s) / (s k)).
+    return DiscreteGaussian(l2, l2 * multiplier * math.sqrt((1 - share) / share / k))
+
+
+def structures_of(settings: KeyphraseSeedingSettings) -> list[Structure]:
+    """The structures to estimate, in the order of their numbers."""
+    return structures(
+        settings.ensemble, settings.sequence_length, settings.features, settings.bandwidth
+    )
+
+
+def _advice(cfg: KeyphraseSeedingConfig, k: int) -> tuple[str, ...]:
+    advice: list[str] = []
+    if cfg.ensemble == "linear" and k > 4:
+        fewer = max(1, math.ceil(math.log2(cfg.sequence_length)))
+        advice.append(
+            f"methods.keyphrase_seeding.ensemble=linear shares the budget among {k} estimates; "
+            f"logarithmic needs {fewer}."
+        )
+    return tuple(advice)

@@ -30,11 +30,12 @@ from privsyn.methods.base import (
     Steps,
     Subject,
 )
-from privsyn.methods.keyphrase_seeding.dp_kde import Features, exact_sums
+from privsyn.methods.keyphrase_seeding.dp_kde import Structure, exact_sums, windows
 from privsyn.methods.keyphrase_seeding.mechanism import (
     KeyphraseSeedingMechanism,
     calibrate,
     rebuild,
+    structures_of,
 )
 from privsyn.methods.keyphrase_seeding.settings import (
     SHIPPED,
@@ -127,9 +128,9 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
     """Sequences of phrases from private density estimates, each the seed of one text.
 
     Guarantee: the choice of terms is noise on a histogram of L1 sensitivity S m (Laplace) or L2
-    sensitivity sqrt(S) m (Gaussian) and is paid once; each label has its own estimate, and the
-    labels are disjoint in units, so the release is the sequence of the choice and of one label's
-    estimate. An estimate is a vector of L1 sensitivity M I m (Laplace) or L2 sensitivity
+    sensitivity sqrt(S) m (Gaussian) and is paid once; each label has its own estimates, and the
+    labels are disjoint in units, so the release is the sequence of the choice and of one label's k
+    estimates. An estimate is a vector of L1 sensitivity M I m (Laplace) or L2 sensitivity
     M sqrt(I) m (Gaussian). Under replace_one every sensitivity doubles, except that of the Gaussian
     counts, which grows by sqrt 2. Sequences, prompts and texts are post-processing.
     """
@@ -252,9 +253,10 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         if settings.use_llm and not journal.has_drawn:  # fails here, before a draw is paid
             prompt, _ = SeedPrompts(settings).fill(None, ())
             models.text.complete([prompt], max_tokens=1, temperature=0.0)
+        shapes = structures_of(settings)
         # A draw is a step, and so is a text, which takes as long or longer.
         written = settings.sequences_per_label * settings.candidates if settings.use_llm else 0
-        steps = Steps(draw.progress, 1 + (1 + written) * len(buckets))
+        steps = Steps(draw.progress, 1 + (len(shapes) + written) * len(buckets))
         documents = [bucket.contents.reveal() for bucket in buckets]
 
         # Pre-processing: the private vocabulary (Appendix B.1), once for all labels [K1]
@@ -267,17 +269,27 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         vocabulary = public.subset(chosen[chosen >= 0])
         vectors = _normalize(models.embedder.embed(vocabulary.terms))  # steps 1-2
 
-        # Step 3: noisy sums, label by label
-        angles = Features(settings.bandwidth, settings.features).angles(vectors)
-        sums: list[NDArray[np.int64]] = []
-        for bucket, texts in zip(buckets, documents, strict=True):
-            steps.next()
-            estimate = partial(_noisy, settings, angles, vocabulary, texts, mechanism, draw.noise)
-            sums.append(journal.draw_array(f"{bucket.cell.index}/0", estimate, settings.features))
+        # Step 3: noisy sums of every structure, label by label
+        # A sequence may be longer than M phrases, so as many must be known. windows() keeps only M
+        # starts.
+        most = max(settings.phrases_per_document, shapes[-1].blocks)
+        phrases = [[vocabulary.first(text, most) for text in texts] for texts in documents]
+        sums: dict[tuple[int, int], NDArray[np.int64]] = {}  # (label, structure): noisy, (I,)
+        for shape in shapes:
+            angles = shape.angles(vectors)
+            for number, bucket in enumerate(buckets):
+                steps.next()
+                sums[number, shape.number] = journal.draw_array(
+                    f"{bucket.cell.index}/{shape.number}",
+                    partial(
+                        _noisy, settings, shape, angles, phrases[number], mechanism, draw.noise
+                    ),
+                    settings.features,
+                )
 
         # Step 4: sequences; from here on nothing private is read
         for number, sequences in enumerate(
-            draw_sequences(settings, angles, sums, mechanism.score_deviation)
+            draw_sequences(settings, shapes, vectors, sums, len(buckets), mechanism.score_deviation)
         ):
             cell = buckets[number].cell
             # A phrase drawn uniformly had no evidence: it stays in the sequence and out of the
@@ -289,12 +301,12 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
                 for row, visible in zip(sequences.phrases, shown, strict=True)
             ]
             rows = [draw.rows.row(cell.label, place) for place in range(len(lists))]
-            written_texts: Iterable[str] = map(", ".join, lists)
+            texts: Iterable[str] = map(", ".join, lists)
             if settings.use_llm:  # step 5
                 seeds = list(zip(lists, map(draw.rows.words, rows), strict=True))
-                written_texts = _texts(settings, cell, seeds, models, journal, steps)
+                texts = _texts(settings, cell, seeds, models, journal, steps)
             uniform = (sequences.uniform & shown).sum(axis=1).tolist()
-            for text, row, seed, by_chance in zip(written_texts, rows, lists, uniform, strict=True):
+            for text, row, seed, by_chance in zip(texts, rows, lists, uniform, strict=True):
                 yield Sample(cell, text, {"phrases": len(seed), "uniform_phrases": by_chance}, row)
 
 
@@ -346,16 +358,15 @@ def _reliable_count(
 
 def _noisy(
     settings: KeyphraseSeedingSettings,
+    shape: Structure,
     angles: NDArray[np.uint16],
-    vocabulary: Vocabulary,
-    documents: Sequence[str],
+    phrases: Sequence[Sequence[int]],
     mechanism: KeyphraseSeedingMechanism,
     noise: NoiseSource,
 ) -> NDArray[np.int64]:
-    """The noisy sums over one label's documents."""
-    most = settings.phrases_per_document
-    phrases = [vocabulary.first(text, most) for text in documents]
-    noisy: NDArray[np.int64] = mechanism.estimate.draw(exact_sums(angles, phrases, most), noise)
+    """The noisy sums of one structure over one label's documents."""
+    sequences = windows(phrases, shape.blocks, settings.phrases_per_document)
+    noisy: NDArray[np.int64] = mechanism.estimate.draw(exact_sums(angles, sequences), noise)
     return noisy
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from privsyn.data.public_files import ReadsFiles
 from privsyn.data.settings import TextExample
 from privsyn.files import OnDisk
-from privsyn.methods.keyphrase_seeding.dp_kde import Noise
+from privsyn.methods.keyphrase_seeding.dp_kde import Ensemble, Noise
 from privsyn.methods.shared.prompts import Candidates
 from privsyn.models.language.text_variation import LabelWords, MaxTokens
 from privsyn.section import SHA256, read_presets
@@ -29,7 +29,9 @@ LABEL_CONTRAST = 2.0
 LABEL_EVIDENCE = 2.0
 """Standard deviations by which a phrase in a prompt is its label's [K12]."""
 NARROW = 0.5
-"""Width of the kernel, times the paper's."""
+"""Width of the kernel of independent phrases, times the paper's."""
+ENSEMBLE_POWER = 40.0
+"""Power of the scores under an ensemble: high scores alone are drawn [K8]."""
 
 
 class KeyphraseSeedingConfig(ReadsFiles):
@@ -57,7 +59,8 @@ class KeyphraseSeedingConfig(ReadsFiles):
         default=10,
         ge=1,
         le=10_000,
-        description="Terms of a record that count for the choice (S), and for an estimate (M).",
+        description="Terms of a record that count for the choice (S), and its sequences in an "
+        "estimate (M).",
     )
     # A feature is one cosine and one sine of the same angle [K5].
     features: int = Field(
@@ -78,6 +81,11 @@ class KeyphraseSeedingConfig(ReadsFiles):
     )
     sequences_per_label: int = Field(
         default=1000, ge=1, le=1_000_000, description="Sequences, and so texts, per label."
+    )
+    ensemble: Ensemble = Field(
+        default="independent",
+        description="Phrases of a sequence: drawn alone, or given those before them by L or by "
+        "log2 L estimates.",
     )
     use_llm: bool = Field(
         default=True, description="Have a language model write texts; false: the phrases are it."
@@ -120,7 +128,12 @@ class KeyphraseSeedingConfig(ReadsFiles):
     @property
     def bandwidth(self) -> float:
         """Width of the kernel (h), times the paper's."""
-        return NARROW if self.evidence else 1.0
+        return NARROW if self.evidence and self.ensemble == "independent" else 1.0
+
+    @property
+    def score_power(self) -> float:
+        """Power of the scores in proportion to which phrases are drawn [K8]."""
+        return 1.0 if self.ensemble == "independent" else ENSEMBLE_POWER
 
 
 class KeyphraseSeedingSettings(KeyphraseSeedingConfig):

@@ -20,11 +20,13 @@ from privsyn.errors import ConfigError
 if TYPE_CHECKING:
     from ahocorasick_rs import AhoCorasick
 import hashlib
+import math
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.methods.keyphrase_seeding.dp_kde import scores_of
+from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, Structure, structure_of
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingSettings
 
 
@@ -107,7 +109,7 @@ def _refusal(name: str, why: str) -> ConfigError:
 
 
 _ROWS = 256
-"""Sequences for which a phrase is drawn together."""
+"""Sequences that are scored together."""
 
 
 class LabelSequences:
@@ -125,34 +127,53 @@ class LabelSequences:
 
 def draw_sequences(
     settings: KeyphraseSeedingSettings,
-    angles: NDArray[np.uint16],
-    sums: Sequence[NDArray[np.int64]],
+    shapes: Sequence[Structure],
+    vectors: NDArray[np.float32],
+    sums: Mapping[tuple[int, int], NDArray[np.int64]],
+    labels: int,
     deviation: float,
 ) -> list[LabelSequences]:
-    """The sequences of every label: L independent draws of a phrase.
+    """The sequences of every label: steps 1 to 3 of the iterative scheme, or L independent draws.
 
     Args:
         settings: The rules of the draw.
-        angles: Angles of the terms, shape (N, I/2).
-        sums: Noisy sums of every label, shape (I,).
+        shapes: The structures that score.
+        vectors: Vectors of the terms, shape (N, width).
+        sums: Noisy sums, shape (I,), by (label, structure).
+        labels: Number of labels.
         deviation: Standard deviation of the noise on a score.
     """
     rng = _public_rng(sums)
-    scores = np.stack([scores_of(angles, one) for one in sums])  # (labels, N)
-    shares = _label_shares(scores)
+    drawn = [LabelSequences(settings.sequences_per_label) for _ in range(labels)]
+    shape, angles = shapes[0], shapes[0].angles(vectors)
+    scorer, nothing = Scorer(angles, 0), np.empty((1, 0), np.int64)
+    by_label = np.concatenate(
+        [scorer.scores(sums[number, shape.number], nothing) for number in range(labels)]
+    )  # (labels, N): of each phrase by itself
+    shares = _label_shares(by_label)
     # [K10] A label's likeliest phrase weighs 1, whatever the power.
     highest = shares.max(axis=1, keepdims=True)
     contrast = (shares / np.where(highest > 0, highest, 1)) ** np.float32(settings.label_contrast)
     # Phrases whose label has more of them than the noise explains; the others keep weight 0.
-    contrast[~_told_apart(scores, settings, deviation)] = 0  # [K12]
-    weights = np.maximum(scores, 0) * contrast
-    drawn = [LabelSequences(settings.sequences_per_label) for _ in sums]
-    for _ in range(settings.sequence_length):
-        for label_weights, sequence in zip(weights, drawn, strict=True):
-            starts = range(0, settings.sequences_per_label, _ROWS)
-            parts = [_pick(label_weights, sequence.phrases[at : at + _ROWS], rng) for at in starts]
+    informative = _told_apart(by_label, settings.label_evidence, deviation, shape)
+    contrast[~informative] = 0  # [K12]
+    for step in range(1, settings.sequence_length + 1):
+        structure = shapes[structure_of(settings.ensemble, step)]
+        if structure is not shape:
+            shape, angles = structure, structure.angles(vectors)
+        alone = settings.ensemble == "independent"
+        scorer = Scorer(angles, 0 if alone else step - 1)
+        for number, sequence in enumerate(drawn):
+            noisy, prefixes = sums[number, shape.number], sequence.phrases
+            parts = []
+            for start in range(0, len(prefixes), _ROWS):
+                part = prefixes[start : start + _ROWS]
+                weights = _weights(settings, scorer.scores(noisy, part[:1, :0] if alone else part))
+                weights = weights * contrast[number]
+                weights = np.broadcast_to(weights, (len(part), weights.shape[1]))  # (part, N)
+                parts.append(_pick(weights, part, rng))
             picked, uniform = (np.concatenate(column) for column in zip(*parts, strict=True))
-            sequence.phrases = np.column_stack([sequence.phrases, picked])
+            sequence.phrases = np.column_stack([prefixes, picked])
             sequence.uniform = np.column_stack([sequence.uniform, uniform])
     return drawn
 
@@ -171,46 +192,64 @@ def _label_shares(scores: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _told_apart(
-    scores: NDArray[np.float32], settings: KeyphraseSeedingSettings, deviation: float
+    scores: NDArray[np.float32], evidence: float, deviation: float, shape: Structure
 ) -> NDArray[np.bool_]:
     """Whether a label's score of a phrase is above the other labels' by more than errors explain.
 
     There are two errors: the noise, and the error of random features. A kernel of I features is off
-    by 1 / sqrt I, so a score is off by that share of the label's whole mass, about the highest
-    score of a phrase. With one label, or without evidence, the answer is yes for every phrase
-    [K12].
+    by 1 / sqrt I, so a score is off by that share of the label's whole mass. The mass is about the
+    highest score of a single phrase without padding [K7]. With one label, or without evidence, the
+    answer is yes for every phrase [K12].
 
     Args:
-        scores: Scores of the phrases, shape (labels, N).
-        settings: The standard deviations of these errors that a difference must exceed.
+        scores: Scores of single phrases, shape (labels, N).
+        evidence: Standard deviations of these errors that a difference must exceed.
         deviation: Standard deviation of the noise on a score.
+        shape: The structure that scores.
 
     Returns:
         Shape (labels, N).
     """
     others = len(scores) - 1
-    if not others or not settings.label_evidence:
+    if not others or not evidence:
         return np.ones_like(scores, np.bool_)
-    mass = scores.max(axis=1, keepdims=True)
-    variance = deviation**2 + mass**2 / settings.features  # (labels, 1)
+    mass = scores.max(axis=1, keepdims=True) * math.exp(shape.block_norm * (shape.blocks - 1))
+    variance = deviation**2 + mass**2 / shape.features  # (labels, 1)
     # Variance of (score - mean of the others), where the labels' errors are independent.
     of_difference = variance + (variance.sum() - variance) / others**2
     mean = (scores.sum(axis=0) - scores) / others
-    return np.asarray(scores - mean > settings.label_evidence * np.sqrt(of_difference))
+    return np.asarray(scores - mean > evidence * np.sqrt(of_difference))
+
+
+def _weights(
+    settings: KeyphraseSeedingSettings, scores: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """The weights of the draw: a power of the scores, zero where they are negative.
+
+    The shape is that of the scores, (sequences, N).
+    """
+    highest = scores.max(axis=1, keepdims=True)  # (sequences, 1)
+    highest[highest <= 0] = 1
+    # Divided first: a high power of a large or small score leaves the range of float32.
+    weights: NDArray[np.float32] = scores / highest
+    np.maximum(weights, 0, out=weights)
+    if settings.score_power != 1:
+        weights **= np.float32(settings.score_power)
+    return weights
 
 
 def _pick(
-    label_weights: NDArray[np.float32], prefixes: NDArray[np.int64], rng: np.random.Generator
+    weights: NDArray[np.float32], prefixes: NDArray[np.int64], rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Draw a phrase per row in proportion to weights (N,), or uniformly where all are zero.
+    """Draw a phrase per row in proportion to the weights, or uniformly where all are zero.
 
     A phrase that the sequence already has is not drawn while there are others [K8].
 
     Returns:
         The phrases, and whether each was drawn uniformly; both of shape (rows,).
     """
-    excluded = prefixes if prefixes.shape[1] < len(label_weights) else prefixes[:, :0]
-    weights = np.tile(label_weights, (len(prefixes), 1))  # (rows, N)
+    excluded = prefixes if prefixes.shape[1] < weights.shape[1] else prefixes[:, :0]
+    weights = weights.copy()
     np.put_along_axis(weights, excluded, 0, axis=1)
     # After the exclusion: a row may have lost its only positive weight.
     uniform = np.asarray(~weights.any(axis=1))
@@ -222,9 +261,9 @@ def _pick(
     return np.argmax(totals > at[:, None], axis=1), uniform
 
 
-def _public_rng(sums: Sequence[NDArray[np.int64]]) -> np.random.Generator:
+def _public_rng(sums: Mapping[tuple[int, int], NDArray[np.int64]]) -> np.random.Generator:
     """Public randomness, seeded by the noisy sums, so that a resumed run draws the same [K9]."""
     digest = hashlib.blake2b(digest_size=16)
-    for one in sums:
-        digest.update(one.tobytes())
+    for key in sorted(sums):
+        digest.update(sums[key].tobytes())
     return np.random.default_rng(int.from_bytes(digest.digest(), "big"))

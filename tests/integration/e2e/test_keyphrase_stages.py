@@ -24,7 +24,7 @@ from tests.noise import Constant
 NAME = "keyphrase_seeding"
 SETTINGS = {
     "vocabulary_size": 20, "features": 32, "sequence_length": 3, "sequences_per_label": 4,
-    "use_llm": False,
+    "use_llm": False, "ensemble": "logarithmic",
 }  # fmt: skip
 
 
@@ -48,6 +48,7 @@ def test_phrases_become_a_release(project):
     assert all(len(line["text"].split(", ")) == 3 for line in lines)
     _, sealed = certificate.read(folder)
     assert sealed["drawn"]["phrases"] == 24
+    assert sealed["plan"]["derived"]["structures"] == 2
     assert set(planned.models) == {"embedder"}
     assert outcome(ctx, planned)[planned.things] == "8"
     assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))

@@ -140,12 +140,17 @@ def in_the_last_digit(event):
     return math.nextafter(event, math.inf) if isinstance(event, float) else event
 
 
+LINEAR = {"ensemble": "linear", "sequence_length": 3}
+"""Of keyphrase seeding: several estimates a label, so that their number can be lied about."""
+
+
 @pytest.mark.parametrize(
     ("name", "key"), [*SOLVED.items(), ("private_prediction", "private_tokens")]
 )
 def test_only_the_solved_number_is_taken_from_a_plan(make_project, name, key):
     """Counts, scales and costs that stand beside it in the file are computed, not believed."""
-    project = make_project(methods={name: METHODS[name]})
+    settings = METHODS[name] | (LINEAR if name == "keyphrase_seeding" else {})
+    project = make_project(methods={name: settings})
     honest = plan(project.context(), name, open_account=True)
     for factor in (0.0, 0.5, 3.0):
         lied = {k: v if k == key else v * factor for k, v in honest.derived.items()}

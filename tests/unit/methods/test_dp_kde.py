@@ -1,4 +1,4 @@
-"""Density estimates: the kernel they estimate, their bounds, one document alone."""
+"""Density estimates: the kernel they estimate, their bounds, zero padding, one document alone."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from privsyn.methods.keyphrase_seeding import dp_kde
 from privsyn.methods.keyphrase_seeding.dp_kde import (
     STEPS,
     TURN,
-    Features,
+    Scorer,
+    Structure,
     deviation,
     exact_sums,
     mechanism,
-    scores_of,
+    structure_of,
+    structures,
+    windows,
 )
 from tests.noise import SeededNoise
+
+ENSEMBLES = ("independent", "linear", "logarithmic")
 
 
 def unit(rng, count, width=8):
@@ -26,10 +31,19 @@ def unit(rng, count, width=8):
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-def kernel(bandwidth, x, y):
-    """exp(-||x - y||^2 / h^2) of every x and y."""
-    gaps = ((x.astype(np.float64)[:, None] - y[None]) ** 2).sum(axis=2)
-    return np.exp(-gaps / bandwidth**2)
+def kernel(shape, vectors, x, y):
+    """exp(-||x - y||^2 / h^2) of every x and y, sequences of phrases; y is padded with zeros."""
+
+    def points(rows):
+        flat = vectors.astype(np.float64)[rows].reshape(len(rows), -1)
+        return np.pad(flat, ((0, 0), (0, shape.blocks * vectors.shape[1] - flat.shape[1])))
+
+    gaps = ((points(x)[:, None] - points(y)[None]) ** 2).sum(axis=2)
+    return np.exp(-gaps / shape.bandwidth**2)
+
+
+def features(shape, vectors, row):
+    return exact_sums(shape.angles(vectors), np.array([row]))
 
 
 def test_every_pair_keeps_its_bounds_exactly():
@@ -50,48 +64,78 @@ def test_unrounded_pairs_have_norm_sqrt_features():
     assert np.abs(pairs).sum() <= 1000
 
 
-def test_scores_estimate_the_kernel_sum():
-    """Without noise, within five standard errors of random features."""
+@pytest.mark.parametrize("ensemble", ENSEMBLES)
+def test_scores_estimate_the_kernel_sum(ensemble):
+    """Without noise, within five standard errors of random features; also for begun sequences."""
     rng = np.random.default_rng(2)
     vectors = unit(rng, 6)
-    private = rng.integers(0, 6, 3)
-    angles = Features(1.0, 40_000).angles(vectors)
-    scores = scores_of(angles, exact_sums(angles, [[phrase] for phrase in private], 1))
-    exact = kernel(1.0, vectors[private], vectors).sum(axis=0)
-    assert np.abs(scores - exact).max() < 5 * 3 / math.sqrt(20_000)
+    for shape in structures(ensemble, 5, 40_000, 1.0):
+        private = rng.integers(0, 6, (3, shape.blocks))
+        angles = shape.angles(vectors)
+        sums = exact_sums(angles, private)
+        for length in range(1, shape.blocks + 1):
+            begun = rng.integers(0, 6, (2, length - 1))
+            scores = Scorer(angles, length - 1).scores(sums, begun)
+            asked = np.array([[*row, word] for row in begun for word in range(6)])
+            exact = kernel(shape, vectors, private, asked).sum(axis=0).reshape(2, 6)
+            assert np.abs(scores - exact).max() < 5 * 3 / math.sqrt(20_000)
 
 
-def test_the_first_phrases_of_a_document_count():
-    angles = Features(1.0, 16).angles(unit(np.random.default_rng(6), 5))
-    cut = exact_sums(angles, [[1, 2, 3], [], [4]], 2)
-    assert np.array_equal(cut, exact_sums(angles, [[1], [2], [4]], 9))
-    assert exact_sums(angles, [], 3).tolist() == exact_sums(angles, [[]], 3).tolist() == [0] * 16
+@pytest.mark.parametrize("length", range(1, 9))
+def test_padding_with_zeros_is_a_constant_factor(length):
+    """Theorem B.2: k(x, (y, 0)) = k(x[:l], y) e^{-u (L' - l)}, the same for all y."""
+    rng = np.random.default_rng(3)
+    vectors = unit(rng, 9)
+    shape = next(s for s in structures("logarithmic", 8, 10, 0.8) if s.blocks == 8)
+    x, y = rng.integers(0, 9, (4, 8)), rng.integers(0, 9, (5, length))
+    padded = kernel(shape, vectors, x, y)
+    whole = Structure(0, length, shape.bandwidth, 10)
+    prefix = kernel(whole, vectors, x[:, :length], y)
+    factor = math.exp(-shape.block_norm * (8 - length))
+    assert padded == pytest.approx(prefix * factor, rel=1e-6)  # unit length to float32
 
 
-def test_a_document_adds_the_same_whatever_the_others_are():
+@pytest.mark.parametrize("length", range(1, 34))
+def test_structures_of_an_ensemble(length):
+    assert len(structures("independent", length, 2, 1.0)) == 1
+    assert [s.blocks for s in structures("linear", length, 2, 1.0)] == list(range(1, length + 1))
+    logarithmic = structures("logarithmic", length, 2, 1.0)
+    count = max(1, math.ceil(math.log2(length)))
+    assert [s.blocks for s in logarithmic] == [2**j for j in range(1, count + 1)]
+    assert [s.block_norm for s in logarithmic] == pytest.approx([2 / s.blocks for s in logarithmic])
+    assert [s.number for s in logarithmic] == list(range(count))
+    asked = {structure_of("logarithmic", step) for step in range(1, length + 1)}
+    assert asked == set(range(count))
+
+
+@pytest.mark.parametrize("ensemble", ENSEMBLES)
+def test_a_document_adds_the_same_whatever_the_others_are(ensemble):
     """Permuted, inserted among, alone: sums are bit-equal, so one document moves its own part."""
     rng = np.random.default_rng(5)
+    vectors = unit(rng, 30)
     documents = [rng.integers(0, 30, rng.integers(0, 9)).tolist() for _ in range(700)]
-    angles = Features(0.5, 64).angles(unit(rng, 30))
+    for shape in structures(ensemble, 6, 64, 0.5)[-2:]:
+        angles = shape.angles(vectors)
 
-    def sums(of):
-        return exact_sums(angles, of, 4)
+        def sums(of, shape=shape, angles=angles):
+            return exact_sums(angles, windows(of, shape.blocks, 4))
 
-    whole, order = sums(documents), rng.permutation(700)
-    assert np.array_equal(whole, sums([documents[i] for i in order]))
-    for place in (0, 350, 699):
-        others = documents[:place] + documents[place + 1 :]
-        assert np.array_equal(whole - sums(others), sums([documents[place]]))
+        whole, order = sums(documents), rng.permutation(700)
+        assert np.array_equal(whole, sums([documents[i] for i in order]))
+        for place in (0, 350, 699):
+            others = documents[:place] + documents[place + 1 :]
+            assert np.array_equal(whole - sums(others), sums([documents[place]]))
 
 
 def test_noise_has_the_deviation_it_is_said_to_have():
     rng, vectors = np.random.default_rng(7), unit(np.random.default_rng(7), 40)
-    angles = Features(1.0, 500).angles(vectors)
+    shape = Structure(0, 1, 1.0, 500)
+    angles = shape.angles(vectors)
     for noise in ("laplace", "gaussian"):
         released = mechanism(noise, 500, 3, 0.7)
-        zeros = np.zeros(500, np.int64)
+        zeros, none = np.zeros(500, np.int64), np.empty((1, 0), np.int64)
         scores = [
-            scores_of(angles, released.draw(zeros, SeededNoise(seed)))[seed % 40]
+            Scorer(angles, 0).scores(released.draw(zeros, SeededNoise(seed)), none)[0, seed % 40]
             for seed in rng.integers(0, 2**31, 400)
         ]
         assert np.std(scores) == pytest.approx(deviation(noise, 500, 3, 0.7), rel=0.12)

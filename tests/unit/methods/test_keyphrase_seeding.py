@@ -138,16 +138,18 @@ def run(tmp_path, cfg, *, texts=None, noise=None, model=None, embedder=None, nam
     exponent=st.floats(-10, -2),
     share=st.floats(0.01, 0.95),
     noise=st.sampled_from(["laplace", "gaussian"]),
+    ensemble=st.sampled_from(["independent", "linear", "logarithmic"]),
     length=st.integers(1, 20),
     adjacency=st.sampled_from(list(Adjacency)),
     most=st.integers(1, 20),
 )
 def test_reported_epsilon_never_exceeds_the_target(
-    epsilon, exponent, share, noise, length, adjacency, most
+    epsilon, exponent, share, noise, ensemble, length, adjacency, most
 ):
     cfg = METHOD.resolve(
         KeyphraseSeedingConfig(
-            use_llm=False, vocabulary_share=share, noise=noise, sequence_length=length,
+            use_llm=False, vocabulary_share=share, noise=noise, ensemble=ensemble,
+            sequence_length=length,
         ),
         {},
     )  # fmt: skip
@@ -239,9 +241,10 @@ def test_examples_of_the_dataset_are_a_list_that_the_model_continues(tmp_path, t
 # --- the run --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("ensemble", ["independent", "linear", "logarithmic"])
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_phrases_alone_are_records(tmp_path, terms, noise):
-    cfg = config(terms, use_llm=False, noise=noise)
+def test_phrases_alone_are_records(tmp_path, terms, ensemble, noise):
+    cfg = config(terms, use_llm=False, ensemble=ensemble, noise=noise)
     assert METHOD.roles(cfg) == ("embedder",)
     samples = run(tmp_path, cfg, noise=OpenDPNoise())
     assert [s.cell.label for s in samples] == ["Billing"] * 5 + ["Symptoms"] * 5
@@ -249,6 +252,8 @@ def test_phrases_alone_are_records(tmp_path, terms, noise):
         phrases = sample.content.split(", ")
         assert len(phrases) == sample.counts["phrases"] == 3
         assert set(phrases) <= set(TERMS)
+        if ensemble != "independent":
+            assert len(set(phrases)) == 3
 
 
 def test_phrases_follow_their_label(tmp_path, terms):
@@ -261,8 +266,12 @@ def test_phrases_follow_their_label(tmp_path, terms):
     assert np.mean(hits) > 0.95
 
 
-def test_a_phrase_of_every_label_is_drawn_less_than_by_its_count(tmp_path, terms, monkeypatch):
+@pytest.mark.parametrize("ensemble", ["independent", "logarithmic"])
+def test_a_phrase_of_every_label_is_drawn_less_than_by_its_count(
+    tmp_path, terms, ensemble, monkeypatch
+):
     """The paper's draw knows its own label alone, and common phrases win it."""
+    monkeypatch.setattr(settings_module, "ENSEMBLE_POWER", 1.0)
     texts = {
         "Billing": ["visit bill"] * 400 + ["visit refund"] * 200,
         "Symptoms": ["visit fever"] * 400 + ["visit headache"] * 200,
@@ -271,7 +280,7 @@ def test_a_phrase_of_every_label_is_drawn_less_than_by_its_count(tmp_path, terms
     def share(contrast):
         monkeypatch.setattr(settings_module, "LABEL_CONTRAST", contrast)
         cfg = config(
-            terms, use_llm=False, features=4000, sequences_per_label=2000,
+            terms, use_llm=False, ensemble=ensemble, features=4000, sequences_per_label=2000,
             sequence_length=1, evidence=True,
         )  # fmt: skip
         drawn = [s.content for s in run(tmp_path, cfg, texts=texts, name=f"{contrast}")]
@@ -282,22 +291,26 @@ def test_a_phrase_of_every_label_is_drawn_less_than_by_its_count(tmp_path, terms
     assert share(2.0) < 0.85 * share(0.0)  # standard error of 4,000 draws: 0.03
 
 
-def test_one_label_has_nothing_to_be_told_from(tmp_path, terms, monkeypatch):
+@pytest.mark.parametrize("ensemble", ["independent", "logarithmic"])
+def test_one_label_has_nothing_to_be_told_from(tmp_path, terms, ensemble, monkeypatch):
     drawn = []
     for contrast in (0.0, 2.0):
         monkeypatch.setattr(settings_module, "LABEL_CONTRAST", contrast)
-        cfg = config(terms, use_llm=False, evidence=True)
+        cfg = config(terms, use_llm=False, ensemble=ensemble, evidence=True)
         made = run(tmp_path, cfg, texts={None: TEXTS["Billing"]}, labels=(), name=f"{contrast}")
         drawn.append([sample.content for sample in made])
     assert drawn[0] == drawn[1]
 
 
-def test_prompts_hold_the_phrases_that_are_their_labels_alone(tmp_path, terms, monkeypatch):
+@pytest.mark.parametrize("ensemble", ["independent", "linear"])
+def test_prompts_hold_the_phrases_that_are_their_labels_alone(
+    tmp_path, terms, ensemble, monkeypatch
+):
     """What all labels say alike, and what noise alone lifts, is left out of them."""
     monkeypatch.setattr(settings_module, "LABEL_EVIDENCE", 4.0)
     texts = {"Billing": ["visit bill"] * 400, "Symptoms": ["visit fever"] * 400}
     model = Echo()
-    cfg = config(terms, features=4000, evidence=True, candidates=1)
+    cfg = config(terms, ensemble=ensemble, features=4000, evidence=True, candidates=1)
     samples = run(tmp_path, cfg, texts=texts, model=model, noise=SeededNoise(3))
     asked = {
         label: [prompt for prompt in model.prompts[1:] if f"Topic: {label}" in prompt]
@@ -350,6 +363,7 @@ def test_the_public_model_alone_is_asked_as_around_phrases(terms):
 def test_terms_that_noise_alone_explains_are_left_out(tmp_path, monkeypatch):
     """Of 5,000 public terms five occur; the noise lifts hundreds of others above zero."""
     monkeypatch.setattr(keyphrase_seeding, "LEAST_TERMS", 1)
+    monkeypatch.setattr(KeyphraseSeedingConfig, "score_power", 0.01)
     file = tmp_path / "terms.txt"
     file.write_text("\n".join([*TERMS[:5], *(f"term{i}" for i in range(5000))]))
     texts = {"Billing": ["bill refund"] * 60, "Symptoms": ["headache fever"] * 60}

@@ -68,9 +68,12 @@ def test_invisible_ink_costs_its_target_at_a_wider_clip_than_zcdp_allows(epsilon
     assert not made.warnings  # the paper's sizes are no mistake
 
 
+@pytest.mark.parametrize("ensemble", ["independent", "linear", "logarithmic"])
 @pytest.mark.parametrize("shares", [None, (5, 5), (1, 10), (5, 10)])
-def test_keyphrases_cost_the_budgets_of_table_2(shares):
-    changed = {} if shares is None else {"vocabulary_share": shares[0] / sum(shares)}
+def test_keyphrases_cost_the_budgets_of_table_2(shares, ensemble):
+    changed: dict[str, Any] = {"ensemble": ensemble}
+    if shares is not None:
+        changed["vocabulary_share"] = shares[0] / sum(shares)
     total = sum(shares or (1, 5))
     found = cost("keyphrase_seeding", Guarantee(total, 1e-6), "A", "B", **changed)
     assert found == pytest.approx(total, abs=2e-4)

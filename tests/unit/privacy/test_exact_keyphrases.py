@@ -20,7 +20,13 @@ from privsyn.dp.events import Composed, DiscreteGaussian, Disjoint, Pure
 from privsyn.methods.base import PricingFacts
 from privsyn.methods.keyphrase_seeding import dp_kde, settings
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
-from privsyn.methods.keyphrase_seeding.dp_kde import STEPS, Features, exact_sums, mechanism
+from privsyn.methods.keyphrase_seeding.dp_kde import (
+    STEPS,
+    exact_sums,
+    mechanism,
+    structures,
+    windows,
+)
 from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
 from privsyn.methods.keyphrase_seeding.settings import (
     KeyphraseSeedingConfig,
@@ -232,17 +238,16 @@ def unit_vectors(count, width, seed):
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-def worst_sums(angles, documents, most, adjacency, records=1):
+def worst_sums(shape, angles, documents, most, adjacency, records=1):
     """Largest L1 and L2 move of the sums over neighbors, over the sensitivities charged."""
     moved = adjacency.moves * records * most
-    features = 2 * angles.shape[1]
-    l1 = mechanism("laplace", features, moved, 1.0).sensitivity
-    l2 = mechanism("gaussian", features, moved, 1.0).sensitivity
+    l1 = mechanism("laplace", shape.features, moved, 1.0).sensitivity
+    l2 = mechanism("gaussian", shape.features, moved, 1.0).sensitivity
     parts = [
-        sum(exact_sums(angles, [d], most) for d in unit)
+        sum(exact_sums(angles, windows([d], shape.blocks, most)) for d in unit)
         for unit in product(documents, repeat=records)
     ]
-    others = parts if adjacency is Adjacency.REPLACE_ONE else [np.zeros(features, np.int64)]
+    others = parts if adjacency is Adjacency.REPLACE_ONE else [np.zeros(shape.features, np.int64)]
     moves = [one - other for one in parts for other in others]
     return (
         max(float(np.abs(m).sum()) for m in moves) / l1,
@@ -258,41 +263,52 @@ def every_document(terms, length):
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_sums_move_by_their_sensitivities(adjacency):
-    angles = Features(0.7, 6).angles(unit_vectors(4, 3, 1))
-    found = worst_sums(angles, every_document(4, 4), 2, adjacency)
-    assert max(found) <= 1
-    assert min(found) > 0.3
+@pytest.mark.parametrize("ensemble", ["independent", "linear", "logarithmic"])
+def test_sums_move_by_their_sensitivities(adjacency, ensemble):
+    vectors = unit_vectors(4, 3, 1)
+    for shape in structures(ensemble, 4, 6, 0.7):
+        angles = shape.angles(vectors)
+        found = worst_sums(shape, angles, every_document(4, 4), 2, adjacency)
+        assert max(found) <= 1
+        assert min(found) > 0.3
 
 
 def test_two_records_of_a_unit_add_up():
-    angles = Features(0.7, 6).angles(unit_vectors(3, 3, 1))
-    assert max(worst_sums(angles, every_document(3, 3), 2, Adjacency.REPLACE_ONE, 2)) <= 1
+    shape = structures("independent", 1, 6, 0.7)[0]
+    found = worst_sums(
+        shape,
+        shape.angles(unit_vectors(3, 3, 1)),
+        every_document(3, 3),
+        2,
+        Adjacency.REPLACE_ONE,
+        2,
+    )
+    assert max(found) <= 1
 
 
 def adversary(most):
     """A document of ``most`` phrases with one vector, all of whose angles lie near 45 degrees."""
-    features = Features(0.4, 6)
+    shape = structures("independent", 1, 6, 0.4)[0]
     candidates = unit_vectors(40_000, 3, 2)
-    turns = features.angles(candidates).astype(np.float64) * 2 * math.pi / dp_kde.TURN
+    turns = shape.angles(candidates)[0].astype(np.float64) * 2 * math.pi / dp_kde.TURN
     sizes = (np.abs(np.cos(turns)) + np.abs(np.sin(turns))).sum(axis=1)
     best = candidates[np.argmax(sizes)]
-    return features.angles(np.tile(best, (most, 1))), list(range(most))
+    return shape, shape.angles(np.tile(best, (most, 1))), list(range(most))
 
 
 @pytest.mark.parametrize("most", [1, 3, 10])
 def test_an_adversarial_document_comes_within_a_hundredth(most):
-    angles, document = adversary(most)
-    found = worst_sums(angles, [document], most, Adjacency.ADD_REMOVE)
+    shape, angles, document = adversary(most)
+    found = worst_sums(shape, angles, [document], most, Adjacency.ADD_REMOVE)
     assert all(0.99 < move <= 1 for move in found)
 
 
 def test_replacing_it_by_its_opposite_needs_the_double():
     """All angles turned by half: the sums move by almost twice what one record adds."""
-    angles, document = adversary(3)
-    both = np.concatenate([angles, angles + np.uint16(dp_kde.TURN // 2)])
+    shape, angles, document = adversary(3)
+    both = np.concatenate([angles, angles + np.uint16(dp_kde.TURN // 2)], axis=1)
     opposite = [3 + phrase for phrase in document]
-    found = worst_sums(both, [document, opposite], 3, Adjacency.REPLACE_ONE)
+    found = worst_sums(shape, both, [document, opposite], 3, Adjacency.REPLACE_ONE)
     assert all(0.99 < move <= 1 for move in found)
 
 
@@ -334,7 +350,7 @@ def asked(tmp_path, cfg, texts, adjacency, unit=RECORD):
 def test_a_run_draws_what_its_plan_charges(tmp_path, noise, adjacency):
     """Scales and moves of a real run against the events: the choice, and each label's estimates."""
     unit = PrivacyUnit("user", 2)
-    cfg = config(noise=noise, vocabulary_size=3)
+    cfg = config(noise=noise, ensemble="logarithmic", vocabulary_size=3)
     base = ["a b", "c a", ""]
     longer = [*base, "a b c", "b c a"]
     other = [*base, "c", ""] if adjacency is Adjacency.REPLACE_ONE else base
@@ -343,7 +359,7 @@ def test_a_run_draws_what_its_plan_charges(tmp_path, noise, adjacency):
     assert plan == again
     choice, estimates = plan.event.events
     [own] = estimates.events
-    charged = [choice, own, own]
+    charged = [choice, *own.events, *own.events]
     assert len(one) == len(charged) == len(two)
     for (left, scale), (right, same), event in zip(one, two, charged, strict=True):
         assert scale == same
@@ -357,12 +373,19 @@ def test_a_run_draws_what_its_plan_charges(tmp_path, noise, adjacency):
     )
 
 
-def test_every_label_has_an_estimate_and_one_is_charged(tmp_path):
-    seen, plan = asked(tmp_path, config(), [["a b"], ["c"], []], Adjacency.REPLACE_NULL)
-    _, estimates = plan.event.events
-    assert isinstance(estimates, Disjoint)
-    assert (len(estimates.events), estimates.cells) == (1, 3)
-    assert len(seen) == 1 + 3
+@pytest.mark.parametrize("ensemble", ["independent", "linear", "logarithmic"])
+def test_structures_built_are_the_children_of_the_event(tmp_path, ensemble):
+    for length in range(1, 34):
+        cfg = config(ensemble=ensemble, sequence_length=length, features=2)
+        seen, plan = asked(tmp_path, cfg, [["a b"], ["c"], []], Adjacency.REPLACE_NULL)
+        _, estimates = plan.event.events
+        [own] = estimates.events
+        assert isinstance(estimates, Disjoint)
+        assert estimates.cells == 3
+        assert len(seen) == 1 + 3 * len(own.events)
+        assert len(own.events) == plan.derived["structures"]
+        expected = {"independent": 1, "linear": length}
+        assert len(own.events) == expected.get(ensemble, max(1, math.ceil(math.log2(length))))
 
 
 # --- what it costs --------------------------------------------------------------------------------
@@ -377,25 +400,32 @@ def priced(**settings):
 
 
 @pytest.mark.parametrize(("voc", "kde", "total"), [(1, 5, 6), (5, 5, 10), (1, 10, 11), (5, 10, 15)])
-def test_pure_costs_add_up_as_in_the_paper(voc, kde, total):
-    plan, _ = priced(vocabulary_share=voc / total, noise="laplace", epsilon=total, delta=0.0)
+@pytest.mark.parametrize(
+    ("ensemble", "k"), [("independent", 1), ("logarithmic", 4), ("linear", 10)]
+)
+def test_pure_costs_add_up_as_in_the_paper(voc, kde, total, ensemble, k):
+    plan, _ = priced(
+        vocabulary_share=voc / total, noise="laplace", ensemble=ensemble, epsilon=total, delta=0.0
+    )
     choice, estimates = plan.event.events
     assert choice.epsilon == pytest.approx(voc, rel=1e-9)
-    assert estimates.events[0].epsilon == pytest.approx(kde, rel=1e-9)
+    assert [e.epsilon for e in estimates.events[0].events] == pytest.approx([kde / k] * k, rel=1e-9)
     pure = guarantee(plan.event, 0.0).epsilon
     assert pure <= total
     assert pure == pytest.approx(total, rel=1e-9)
 
 
+@pytest.mark.parametrize("ensemble", ["independent", "logarithmic"])
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_the_whole_composes_within_the_target(noise):
-    """The choice and the estimate, priced again by a Renyi curve summed by hand."""
-    plan, target = priced(noise=noise, epsilon=6.0)
+def test_the_whole_composes_within_the_target(noise, ensemble):
+    """The choice and the estimates, priced again by a Renyi curve summed by hand."""
+    plan, target = priced(noise=noise, ensemble=ensemble, epsilon=6.0)
     cost = guarantee(plan.event, target.delta).epsilon
     assert cost <= 6.0
     assert cost == pytest.approx(6.0, rel=1e-6)
     choice, estimates = plan.event.events
-    [one] = estimates.events
+    k = len(estimates.events[0].events)
+    one = estimates.events[0].events[0]
 
     def renyi(order):
         def pure(e):
@@ -407,7 +437,7 @@ def test_the_whole_composes_within_the_target(noise):
                 return pure(event.epsilon)
             return order / (2 * event.noise_multiplier**2)
 
-        return cost_of(choice) + cost_of(one)
+        return cost_of(choice) + k * cost_of(one)
 
     for order in (1.5, 3.0, 8.0, 40.0):
         assert loss_at(plan.event, order) == pytest.approx(renyi(order), rel=1e-9)
@@ -417,7 +447,7 @@ def test_the_whole_composes_within_the_target(noise):
     )
     assert cost <= by_hand * (1 + 1e-9)
     if noise == "gaussian":
-        mu = math.sqrt(1 / choice.noise_multiplier**2 + 1 / one.noise_multiplier**2)
+        mu = math.sqrt(1 / choice.noise_multiplier**2 + k / one.noise_multiplier**2)
         exact = brentq(
             lambda e: norm.sf(e / mu - mu / 2) - np.exp(e + norm.logsf(e / mu + mu / 2)) - 1e-6,
             0, 100, xtol=1e-12,
