@@ -37,7 +37,7 @@ STEPS = 2**24
 TURN = 2**16
 """Lattice angles in a full turn."""
 
-SEED = (0x4B5053, 0, 1)
+SEED = 0x4B5053
 """Seed of the public Fourier frequencies."""
 
 ROWS = 512
