@@ -103,7 +103,7 @@ def compare_columns(
     ours, alone = ours.at(read), alone.at(read)
     worded = any(ours.texts)
     if ours.label:
-        metrics += _labels(ours, known, tested, worded=worded)
+        metrics += _labels(ours, alone, known, tested, worded=worded)
     return metrics + (_fit(sizes, ours, alone, known, tested) if worded else [])
 
 
@@ -141,13 +141,14 @@ def _distances(
         by: dict[str, tuple[Callable[[Sequence[int]], float], str]] = {
             "": (lambda p: apart(table(ours, p), table(theirs, p)), far),
             "_sampling": (sampling, "the same between two samples of these sizes"),
+            "_public": (
+                lambda p: apart(table(even, p), table(theirs, p)),
+                "the same of rows that take every declared cell as often: free",
+            ),
         }
         if of == "pairs":
             note = "the same of independent columns"
             by["_independent"] = (lambda p: apart(table(alone, p), table(theirs, p)), note)
-        else:
-            note = "the same of rows that take every declared cell as often: free"
-            by["_public"] = (lambda p: apart(table(even, p), table(theirs, p)), note)
         for end, (distance, note) in by.items():
             value = float(np.mean([distance(places) for places in tables]))
             metrics.append(_metric(f"{kind}{end}", value, note))
@@ -159,18 +160,20 @@ def _distances(
 
 
 def _labels(
-    ours: CellRecords, known: CellRecords, tested: CellRecords, *, worded: bool
+    ours: CellRecords, alone: CellRecords, known: CellRecords, tested: CellRecords, *, worded: bool
 ) -> list[Metric]:
     """How well the label of real records is found, by what a classifier learned from."""
     by = {
         "columns": (ours, "by its columns", (True, False)),
         "text": (ours, "by its text", (False, True)),
         "both": (ours, "by both", (True, True)),
+        "independent": (alone, "by text and independent columns", (True, True)),
         "real": (known, f"by both, learned from {len(known)} real records", (True, True)),
     }
     if not worded:
-        how = f"by columns, learned from {len(known)} real records"
-        by = {"columns": by["columns"], "real": (known, how, (True, False))}
+        shown = {"columns": "by its columns", "independent": "by independent columns"}
+        shown["real"] = f"by columns, learned from {len(known)} real records"
+        by = {name: (by[name][0], how, (True, False)) for name, how in shown.items()}
     metrics = [
         _metric(f"label.{name}", _accuracy(train, tested, -1, *parts), f"real label found {how}")
         for name, (train, how, parts) in by.items()

@@ -52,6 +52,7 @@ def test_a_release_like_the_records_is_as_far_as_sampling_and_its_texts_fit():
     assert value["fit_real"] > 0.9
     assert value["fit_independent"] < 0.5
     assert value["label.both"] > value["label.chance"] + 0.2
+    assert value["label.columns"] > value["label.independent"] - 0.05
     assert abs(value["label.both"] - value["label.real"]) < 0.1
 
 
