@@ -229,7 +229,7 @@ class Database:
         writing = self._engine.execution_options(privsyn_write=True)
         if not self._ready:
             with writing.begin() as connection:
-                schema.create(connection)
+                schema.create(connection, stamp(utc_now()))
             self._ready = True
         return writing.connect()
 

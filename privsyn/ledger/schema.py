@@ -5,14 +5,12 @@ A change of a released table gets a new number and a step that takes older ledge
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from secrets import token_hex
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.errors import BudgetError
-from privsyn.ledger.entries import stamp
 
 metadata = sa.MetaData()
 
@@ -188,7 +186,7 @@ def is_there(connection: Connection) -> bool:
     return number is not None
 
 
-def create(connection: Connection) -> None:
+def create(connection: Connection, at: str) -> None:
     """Create the tables of a new ledger, inside a write transaction that is already open.
 
     On SQLite that transaction holds the write lock; on PostgreSQL an advisory lock is taken, so
@@ -201,6 +199,4 @@ def create(connection: Connection) -> None:
     metadata.create_all(connection)
     connection.execute(sa.insert(head).values(id=1, seq=0, hash="0" * 64))
     connection.execute(sa.insert(secrets).values(name="source", value=token_hex(32)))
-    connection.execute(
-        sa.insert(migrations).values(version=VERSION, applied_at=stamp(datetime.now(UTC)))
-    )
+    connection.execute(sa.insert(migrations).values(version=VERSION, applied_at=at))
