@@ -33,7 +33,6 @@ WORDS: Mapping[str, str] = {
     CONNECTION: "letters (A to Z), digits, dots, dashes and underscores",
     VARIABLE: "the name of an environment variable: letters (A to Z), digits and underscores, no "
     "digit first",
-    SHA256: "a SHA-256 digest: 64 digits or letters a to f",
     ASSET: "an address such as s3://bucket/file, without spaces",
     EVENT: "partition_key, or extra.KEY of the event",
     ROLE: "up to 20 small letters, a to z",

@@ -135,12 +135,12 @@ class ModelReference:
         setting: The setting that names it.
         name: A directory, a GGUF file, a hub id with its commit (``owner/model@commit``), or the
             name of a shipped or fetched model.
-        images: Of ``evaluate.encoder``: whether it reads images.
+        of_images: Of ``evaluate.encoder``: whether it reads images.
     """
 
     setting: str
     name: str
-    images: bool = False
+    of_images: bool = False
 
     @property
     def builtin(self) -> Path:
@@ -150,7 +150,7 @@ class ModelReference:
             ModelError: It is in a package that is not installed.
         """
         if self.setting == "models.embedder" or (
-            self.setting == "evaluate.encoder" and not self.images
+            self.setting == "evaluate.encoder" and not self.of_images
         ):
             return _minilm(self.setting)
         return _SHIPPED.get(self.setting, Path())

@@ -95,7 +95,7 @@ def measuring_encoder(ctx: Context, plan: Plan) -> ModelReference:
     name = ctx.config.evaluate.encoder
     if _kind(plan) == Texts.name:
         return ModelReference("evaluate.encoder", str(name))
-    return ModelReference("evaluate.encoder", name or IMAGE_ENCODER, images=True)
+    return ModelReference("evaluate.encoder", name or IMAGE_ENCODER, of_images=True)
 
 
 def _revision(ctx: Context, plan: Plan) -> str:

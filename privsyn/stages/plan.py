@@ -173,7 +173,7 @@ def _models(ctx: Context, method: Method[Any], given: Any) -> Mapping[Role, Mode
         if modality.embedder is not None:
             describe_role(config.models, modality.embedder, ctx.cache)
         name = config.evaluate.encoder or IMAGE_ENCODER
-        encoder = ModelReference("evaluate.encoder", name, images=True)
+        encoder = ModelReference("evaluate.encoder", name, of_images=True)
         # One that was not fetched is left out of the report, which says so.
         if modality.generator == "image" and encoder.name not in PACKAGED:
             locate(encoder, check_encoder)

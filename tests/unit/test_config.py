@@ -62,7 +62,7 @@ def test_the_shipped_params_are_valid(raw):
         ("dataset.label_descriptions=3", "must be a section of names, each with a value"),
         ("methods.private_evolution.degrees=[]", "must be a list of at least 1"),
         ("dataset.name=a b", "must be up to 64 letters (A to Z), digits, dots"),
-        ("evaluate.enabled=maybe", "must be true or false"),
+        ("account.amplification=maybe", "must be true or false"),
         ("account.period.days=1.5", "must be a whole number"),
         ("dataset.path=3", "dataset.path: must be a path or an address"),
         ("epsilon=4", "Did you mean account.epsilon, privacy.epsilon, "),

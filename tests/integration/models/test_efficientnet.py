@@ -14,7 +14,7 @@ from privsyn.models.model_store import fetch, find
 from privsyn.models.references import PACKAGED, ModelReference
 from privsyn.models.settings import PerformanceConfig
 
-NAMED = ModelReference("evaluate.encoder", "efficientnet-lite0", images=True)
+NAMED = ModelReference("evaluate.encoder", "efficientnet-lite0", of_images=True)
 
 
 @pytest.fixture(scope="module")

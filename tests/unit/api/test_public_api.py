@@ -16,7 +16,7 @@ PUBLIC = {
     "Project.using": "(self, data, *, version)",
     "Project.check": "(self)",
     "Project.plan": "(self, method=None, *, epsilon=None, delta=None, draw=None, texts=None, "
-    "**settings)",
+    "time=False, **settings)",
     "Project.release": "(self, planned, *, publish=True)",
     "Project.releases": "(self)",
     "Project.open_release": "(self, name)",

@@ -63,7 +63,9 @@ def approve(ledger, release, by, *, approved=True):
 
 def as_(user, ledger, driver="cli"):
     """The same ledger, asked by somebody else."""
-    url = ledger.database._url.render_as_string(hide_password=False)
+    url = ledger.database.where
+    if not url.startswith("sqlite"):
+        url = ledger.database._engine.url.render_as_string(hide_password=False)
     return Ledger(url, clock=ledger.database.clock, requester={"user": user, "driver": driver})
 
 
