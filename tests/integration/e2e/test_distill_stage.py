@@ -240,7 +240,8 @@ def test_what_cannot_be_is_said(taught, monkeypatch):
     pictures = plan.dataset.model_copy(update={"images": {"size": 8, "mode": "L"}})
     with pytest.raises(ConfigError, match="holds images"):
         plan_student(ctx, plan.model_copy(update={"dataset": pictures}))
-    monkeypatch.setattr(stage, "read_rows", lambda folder: [(None, "one text")])
+    one = stage.read_rows(parent / "synthetic.jsonl")[:1]
+    monkeypatch.setattr(stage, "read_rows", lambda file: one)
     with pytest.raises(DataError, match="at least 2"):
         distill(ctx, parent.name)
     with stage.lock_student(ctx, plan_student(ctx, plan).id), pytest.raises(LeaseHeld):
