@@ -99,7 +99,9 @@ def test_neighbors_of_structured_records_show_the_same(make_project):
 
 def structured(make_project, **settings):
     own = {"private_tokens": 30, "svt_noise": 4.0} | settings
-    made = make_project(methods={NAME: METHODS[NAME] | own}, validation={"min_share": 0.0})
+    made = make_project(
+        "structured", methods={NAME: METHODS[NAME] | own}, validation={"min_share": 0.0}
+    )
     records = rows(240, 120)
     for number, record in enumerate(records):
         kind = CANARY if number % 5 == 0 else "bill" if number % 2 else "visit"

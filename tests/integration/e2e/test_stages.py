@@ -54,6 +54,7 @@ from privsyn.stages.run import run
 from privsyn.stages.validate import copy_reports, validate
 from privsyn.students.parent import open_parent
 from privsyn.tracking import MlflowTracker
+from tests.fakes import FakeTextModel
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import (
     CANARY,
@@ -537,7 +538,7 @@ def test_what_cannot_be_measured_of_a_record_stops_no_release(make_project, fake
         planned, _ = release(ctx, fake)
         settle(ctx, planned)
         validate(ctx, planned)
-        models = Backends({**fake.models, "embedder": Letters()})
+        models = Backends({**fake.models, "embedder": Letters(), "text": FakeTextModel()})
         with measured_by(models):
             inside = evaluate(ctx, planned)
         found = json.loads((inside / "evaluation.json").read_text())
