@@ -9,13 +9,15 @@ from __future__ import annotations
 import html
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 
-def _read_forms() -> dict[str, str]:
+@cache
+def _forms() -> dict[str, str]:
     """The regular expressions of answers.yaml, by name, each after those that it is made of."""
     forms: dict[str, str] = {}
     content = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
@@ -25,8 +27,12 @@ def _read_forms() -> dict[str, str]:
     return forms
 
 
-_FORMS = _read_forms()
-_MARK = _FORMS["mark"]
+@cache
+def _form(name: str) -> re.Pattern[str]:
+    """One of answers.yaml. Read where there is an answer: a plan has none."""
+    return re.compile(_forms()[name])
+
+
 # gpt-oss: <|channel|>analysis<|message|>..., the text in channel "final"
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)[^<]{0,80}<\|message\|>")
 _FINAL = "final"
@@ -35,8 +41,6 @@ _BARE_CHANNEL = re.compile(r"(?:assistant)?analysis(?=[A-Z])")
 _BARE_FINAL = re.compile(r"assistant\s?final(?=\S|\s)")
 # Gemma 4: <|channel>thought\n...<channel|>
 _PIPED_CHANNEL = re.compile(r"<\|channel>.*?(?:<channel\|>|\Z)", re.DOTALL)
-_SPECIAL = re.compile(_FORMS["special"])
-_BEGINS = re.compile(_FORMS["begins"])
 _WRAPPED = re.compile(
     r"(?is)\s*<(answer|response|output|final|text|solution|message|reply|result)>\s*(.*)"
 )
@@ -83,7 +87,7 @@ def as_text(answer: str) -> str:
     if is_json(text):
         return text
     moved = True
-    while moved and (match := _BEGINS.match(text)):
+    while moved and (match := _form("begins").match(text)):
         text = text[match.end() :]
         moved = match.end() > 0
     if wrapped := _WRAPPED.match(text):
@@ -91,7 +95,7 @@ def as_text(answer: str) -> str:
         text = re.split(rf"(?i)\s*</{name}>", text, maxsplit=1)[0]
     if fenced := _FENCED.match(text):
         text = fenced[1]
-    end = _SPECIAL.search(text)
+    end = _form("special").search(text)
     return text[: end.start()].rstrip() if end else text
 
 
@@ -128,11 +132,11 @@ def without_thoughts(text: str) -> str:
         final = _BARE_FINAL.search(text)
         text = text[final.end() :] if final else ""
     text = _PIPED_CHANNEL.sub("", text)
-    if steps := re.match(_FORMS["steps"], text):
-        answer = re.compile(_FORMS["answer"]).search(text, steps.end())
+    if steps := _form("steps").match(text):
+        answer = _form("answer").search(text, steps.end())
         text = text[answer.end() :] if answer else text
     parts, start, depth = [], 0, 0
-    for mark in re.finditer(_MARK, text):
+    for mark in _form("mark").finditer(text):
         if mark["empty"]:  # <think/>
             if not depth:
                 parts.append(text[start : mark.start()])
@@ -165,9 +169,9 @@ def one_text(answer: str, *, plain: bool = True) -> str:
     ('My bill is late.', '')
     """
     text = answer.strip()
-    if plain and re.match(_FORMS["several"], text):
+    if plain and _form("several").match(text):
         return ""
-    introduced = re.match(_FORMS["introduced"], text)
+    introduced = _form("introduced").match(text)
     text = text[introduced.end() :] if introduced else text
     while plain:
         if _is_list(text):
@@ -182,11 +186,11 @@ def one_text(answer: str, *, plain: bool = True) -> str:
 def _is_list(text: str) -> bool:
     """Whether a text is a list of texts, by their labels, numbers or bullets."""
     for first, second in _LISTS:
-        match = re.match(_FORMS[first], text)
-        if match and re.compile(_FORMS[second]).search(text, match.end()):
+        match = _form(first).match(text)
+        if match and _form(second).search(text, match.end()):
             return True
     lines = [line for line in text.splitlines() if line.strip()]
-    return len(lines) > 1 and all(re.match(_FORMS["bullet"], line) for line in lines)
+    return len(lines) > 1 and all(_form("bullet").match(line) for line in lines)
 
 
 def _unwrapped(text: str) -> str:
@@ -199,7 +203,7 @@ def _unwrapped(text: str) -> str:
     if lines and all(line.startswith(">") for line in lines):
         return "\n".join(line.lstrip("> ") for line in lines)
     for layer in _LAYERS:
-        if (match := re.match(_FORMS[layer], text)) and match.end() < len(text):
+        if (match := _form(layer).match(text)) and match.end() < len(text):
             return text[match.end() :]
     single = _SINGLE_QUOTES.match(text)
     return single[1] or single[2] if single else unquoted(text)
@@ -243,7 +247,7 @@ def close_thought(prompt: str) -> str:
     """
     if prompt.endswith("<|start|>assistant") and "<|channel|>" in prompt:  # gpt-oss
         return prompt + f"<|channel|>{_FINAL}<|message|>"
-    marks = list(re.finditer(_MARK, prompt[-200:]))
+    marks = list(_form("mark").finditer(prompt[-200:]))
     if not marks or marks[-1]["end"] or marks[-1]["end_bracket"] or marks[-1]["empty"]:
         return prompt
     last = marks[-1]
