@@ -160,7 +160,7 @@ def _count(try_number: int, max_tries: int, context: Mapping[str, Any] | None) -
     return failed
 
 
-def retry_arguments(retries: int) -> dict[str, Any]:
+def retry_arguments(retries: int = RETRIES) -> dict[str, Any]:
     """Airflow's arguments of a task that is retried so often. 0: not even after a kill."""
     if not HAS_POLICIES:
         return {

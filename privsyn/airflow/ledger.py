@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import DAG
 
 from privsyn.airflow.base import OWNER, START, StageOperator, broken_dag
-from privsyn.airflow.failures import RETRIES, retry_arguments
+from privsyn.airflow.failures import retry_arguments
 from privsyn.airflow.project import Project, params_file, projects
 from privsyn.config import environment_overrides, load_config
 from privsyn.errors import BudgetError, ConfigError
@@ -131,8 +131,7 @@ def ledger_report_dag(project: Project | None = None) -> DAG:
         is_paused_upon_creation=False,  # it looks, and spends nothing
         max_active_runs=1,
         tags=project.tags | {f"dataset:{config.dataset.name}"},
-        default_args={"owner": OWNER, "params_path": str(project.params)}
-        | retry_arguments(RETRIES),
+        default_args={"owner": OWNER, "params_path": str(project.params)} | retry_arguments(),
     ) as dag:
         LedgerBalancesOperator(task_id="balances")
         UnfinishedReleasesOperator(task_id="unfinished")

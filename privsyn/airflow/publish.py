@@ -128,8 +128,8 @@ class PublishOperator(StageOperator):
     ) -> None:
         """Put the release into the event of every asset of the task.
 
-        The assets' own events decide, and not what is published here: the task is skipped if each
-        has had one of this release, by any run.
+        The ledger's notes and the assets' own events decide, and not what is published here: the
+        task is skipped if each has had one of this release, by any run.
 
         Args:
             context: Airflow's.

@@ -75,9 +75,10 @@ class Marginals:
         names = [None, *columns]
         tables = [(0, place) for place in range(1, len(names))]
         moves, most, choice = adjacency.moves, unit.max_records, None
-        rho = cfg.share * calibrate_rho(target)
         if alone:  # nothing but Gaussian noise, whose mu is exact, and choices
             rho = gaussian_budget(target.epsilon, target.delta) / 2
+        else:
+            rho = cfg.share * calibrate_rho(target)
         if cfg.pairs != AUTO:
             tables += [(names.index(one), names.index(other)) for one, other in cfg.pairs]
         elif rounds := len(columns) - 1:

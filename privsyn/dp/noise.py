@@ -68,14 +68,14 @@ class OpenDPNoise:
 
     def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
         """Discrete Laplace noise; results saturate at the ends of int64."""
-        return np.asarray(_added("laplace", scale)(np.ascontiguousarray(values)), np.int64)
+        return np.asarray(_adder("laplace", scale)(np.ascontiguousarray(values)), np.int64)
 
     def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
         """Discrete Gaussian noise; results saturate at the ends of int64.
 
         Long vectors are split among threads: the sampler takes 8 to 12 us per number.
         """
-        return _in_parts(_added("gaussian", sigma), values)
+        return _in_parts(_adder("gaussian", sigma), values)
 
     def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
         """Discrete Gaussian noise from a table. Values are first clipped to +-2^62.
@@ -126,7 +126,7 @@ def _noisy_max(scale: float, sensitivity: int) -> Callable[[Any], Any]:
 
 
 @lru_cache(maxsize=64)
-def _added(law: str, scale: float) -> Callable[[Any], Any]:
+def _adder(law: str, scale: float) -> Callable[[Any], Any]:
     dp = _opendp()
     distance = dp.l1_distance(T="i64") if law == "laplace" else dp.l2_distance(T="f64")
     space = dp.vector_domain(dp.atom_domain(T="i64")), distance

@@ -172,21 +172,19 @@ def group_risk(event: Event, units: int = FAMILY) -> Risk:
 
     Proof: [B23] in bounds.md. Exact for Gaussian noise, whose mu is multiplied by ``units``.
     """
-    points = list(grouped(profile(event), units))
+    points = list(group_curve(profile(event), units))
     together = without_secret(event)
     if not any(isinstance(leaf, SampledGaussian) for leaf in leaves(together)):
         points += profile(scaled(together, 1 / units))
     return of_profile(points)
 
 
-def grouped(points: Iterable[tuple[float, float]], units: int) -> Iterator[tuple[float, float]]:
+def group_curve(points: Iterable[tuple[float, float]], units: int) -> Iterator[tuple[float, float]]:
     """Points of a profile for several units, from those for one [B23]."""
     for epsilon, delta in points:
         if units * epsilon <= _MOST_EPSILON:
-            yield (
-                units * epsilon,
-                min(1.0, delta * sum(math.exp(k * epsilon) for k in range(units))),
-            )
+            growth = sum(math.exp(k * epsilon) for k in range(units))
+            yield units * epsilon, min(1.0, delta * growth)
 
 
 _MOST_EPSILON = 700.0

@@ -56,7 +56,7 @@ from privsyn.dp.filters import (
     gaussian_budget,
     pure_loss,
 )
-from privsyn.dp.risk import grouped, of_profile
+from privsyn.dp.risk import group_curve, of_profile
 from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import BudgetError, ConfigError
 from privsyn.ledger.entries import Entry, State
@@ -315,13 +315,13 @@ class Cap:
         """
         if not charges:
             return 0.5
-        points = list(grouped([(spent_epsilon, self.delta)], units))
+        points = list(group_curve([(spent_epsilon, self.delta)], units))
         mu_squared = math.fsum(map(_mu_squared, charges))
         if self.gaussian_budget and math.isfinite(mu_squared) and self._counts_fit(charges):
             chances, *used = map(sum, zip(*map(self._takes, charges), strict=True))
             if not any(used):  # what is in rooms is told by its epsilon alone
                 noise, chance = math.sqrt(mu_squared), chances * self._chance
-                points += grouped(gaussian_profile(noise, chance), units)
+                points += group_curve(gaussian_profile(noise, chance), units)
                 points += gaussian_profile(units * noise) if not chances else []
         return of_profile(points).right
 
