@@ -14,7 +14,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,10 +28,11 @@ from privsyn.errors import ConfigError
 from privsyn.files import parse_json
 from privsyn.modalities.registry import MODALITIES, Modality
 from privsyn.modalities.text import TEXTS
-from privsyn.validation.settings import PATTERNS, ValidationConfig
+from privsyn.validation.settings import PATTERNS, ValidationConfig, whole_pattern
 
 SHIPPED = Path(__file__).with_name("suites")
 FIELDS = ("type", "kwargs", "meta", "notes", "description", "severity")
+_PATTERN = "record_number_pattern"
 STRUCTURE = 2
 """Row count and row shape, the first expectations of a shipped suite, are added to every suite."""
 
@@ -109,7 +109,7 @@ def load_suite(
         "labels": list(labels) or None,
         "max_chars": cfg.max_chars,
         "min_share": cfg.min_share,
-        "record_number_pattern": cfg.record_numbers or None,
+        _PATTERN: list(cfg.record_numbers) or None,
         "json_schema": schema,
         **modality.placeholders(cfg),
     }
@@ -138,7 +138,7 @@ def load_suite(
                     f"{where} needs the parameter {name!r}, which the config does not set; "
                     f"known: {', '.join(values)}."
                 )
-        chosen.append(config)
+        chosen += _by_pattern(config, cfg.record_numbers)
     if not chosen:
         raise ConfigError(f"validation.suite={named} checks nothing.", hint="Add expectations.")
     # A user's suite cannot leave out how many rows there are and what a row is.
@@ -220,6 +220,17 @@ def _expectation(raw: Any, where: str) -> dict[str, Any]:
     ):
         raise ConfigError(f'{where} must be an object with "type" and "kwargs".')
     return {key: raw[key] for key in FIELDS if raw.get(key) is not None}
+
+
+def _by_pattern(config: dict[str, Any], patterns: Sequence[str]) -> list[dict[str, Any]]:
+    """An expectation for each pattern: in one, flags and groups would reach into the others."""
+    named = [name for name, value in config["kwargs"].items() if _parameter(value) == _PATTERN]
+    if not named:
+        return [config]
+    return [
+        config | {"kwargs": config["kwargs"] | dict.fromkeys(named, pattern)}
+        for pattern in patterns
+    ]
 
 
 def _when(config: Mapping[str, Any]) -> str | None:
@@ -468,8 +479,7 @@ PLACEHOLDERS: Mapping[str, str] = {
     "email": "[email]",
     "phone": "[phone]",
 }
-"""Kind -> placeholder, in the order of masking."""
-_BEFORE = {"email": r"", "phone": r"(?:\+?\d[\d ().-]{0,12})?\(?", "record_number": r""}
+_BEFORE = {"phone": r"(?:\+?\d[\d ().-]{0,12})?\(?"}
 _AFTER = r"(?:[\w-]|\.(?=\w))*"
 _BEHIND = {"email": _AFTER, "phone": r"(?:[ ().-]?\d)*", "record_number": r"(?a:\w*)"}
 """Characters around the suite's pattern that belong to the same address or number."""
@@ -482,8 +492,11 @@ def masked(text: str, cfg: ValidationConfig) -> str:
     >>> masked("Call 555-0123-4567 or ann@example.org.", ValidationConfig())
     'Call [phone] or [email].'
     """
+    patterns = dict.fromkeys(cfg.record_numbers, "record_number")
+    patterns |= {form: kind for kind, form in _shipped_patterns().items() if cfg.forbids(kind)}
     matches = [
-        (PLACEHOLDERS[kind], _pattern(kind, cfg)) for kind in PLACEHOLDERS if cfg.forbids(kind)
+        (PLACEHOLDERS[kind], whole_pattern(form, _BEFORE.get(kind, ""), _BEHIND[kind]))
+        for form, kind in patterns.items()
     ]
 
     def replaced(part: str) -> str:
@@ -522,17 +535,12 @@ def _walk(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-def _pattern(kind: str, cfg: ValidationConfig) -> re.Pattern[str]:
-    looked_for = cfg.record_numbers if kind == "record_number" else _shipped_patterns()[kind]
-    return re.compile(f"{_BEFORE[kind]}(?:{looked_for}){_BEHIND[kind]}")
-
-
 @cache
 def _shipped_patterns() -> Mapping[str, str]:
-    """Kind -> regular expression of the shipped suite."""
+    """Kind -> regular expression of the shipped suite: email, phone."""
     suite = json.loads((SHIPPED / "text.json").read_bytes())
     return {
         str(_when(one)): one["kwargs"]["regex"]
         for one in suite["expectations"]
-        if _when(one) in PATTERNS
+        if _when(one) in ("email", "phone")
     }

@@ -53,6 +53,7 @@ def test_the_shipped_params_are_valid(raw):
         ("dataset.unit=null", "needs dataset.unit"),
         ("dataset.version=a b", "dataset.version"),
         ("validation.forbid=[email, (]", "not a regular expression"),
+        ("validation.forbid=['a(', 'b)']", "not a regular expression"),
         ("validation.forbid=[emial]", "one of email, phone, record_number"),
         ("dataset.labels=[010, B]", "as a number or a date: put it in quotes, as you wrote it."),
         ("dataset.labels=[~, B]", "YAML reads it as nothing: put it in quotes, as you wrote it."),

@@ -178,6 +178,14 @@ def test_patterns_with_groups_or_look_around_work(write):
         assert failed(validate_file(write(rows), cfg, LABELS, (40, 40))) == {"No record numbers"}
 
 
+def test_each_pattern_is_checked_alone(write):
+    rows = change(good_rows(), 3, text="see pat-99 and the rest")
+    for pattern in (r"(?i)PAT-\d+", r"(p)at-(9)\2"):
+        cfg = ValidationConfig(forbid=(r"(Q)\d", pattern))
+        result = validate_file(write(rows), cfg, LABELS, (40, 40))
+        assert [check.title for check in result.failures] == ["No record numbers"]
+
+
 def test_the_digest_is_of_what_is_checked(write):
     path = write(good_rows())
     one = validate_file(path, ValidationConfig(), LABELS, (40, 40)).suite_sha256

@@ -48,6 +48,13 @@ def test_only_what_is_forbidden_is_masked():
     assert masked("P123 and AB-12345", own) == "[record number] and AB-12345"
 
 
+def test_each_pattern_has_its_own_flags_and_groups():
+    """Joined to one, the second would be refused, and its group would be the first one's."""
+    own = ValidationConfig(forbid=(r"(Q)\d", r"(?i)\bmrn-\d+", r"\b(P)AT-(9)\2"))
+    assert masked("mrn-12 and PAT-99", own) == "[record number] and [record number]"
+    assert masked("q1 and pat-99", own) == "q1 and pat-99"
+
+
 PARTS = st.sampled_from(
     ["@", ".", "-", " ", "(", ")", "+", "0", "12", "555", "1234", "a", "mail", "org", "MRN-", "\n"]
 )
@@ -60,7 +67,7 @@ def test_a_masked_text_passes_the_suite_that_forbids(text):
     from privsyn.validation.suite import _shipped_patterns
 
     said = masked(text, CFG)
-    patterns = [*_shipped_patterns().values(), CFG.record_numbers]
+    patterns = [*_shipped_patterns().values(), *CFG.record_numbers]
     found = [pattern for pattern in patterns if re.search(str(pattern), said)]
     assert len(patterns) >= len(PATTERNS)
     assert not found, (text, said)
