@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
+import inspect
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date as Date
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -60,6 +65,27 @@ class Section(BaseModel):
     """Sets of values by name, which a line ``settings: NAME`` of the section stands for."""
     image_presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """The same where records are images; empty: there are no others."""
+
+
+@cache
+def descriptions(model: type[BaseModel]) -> Mapping[str, str]:
+    """What each setting of a section is for: the docstring below it, else what its type says.
+
+    Pydantic could read these itself (``use_attribute_docstrings``), at every import and for a
+    quarter of a second.
+    """
+    words = {name: field.description or "" for name, field in model.model_fields.items()}
+    for kind in reversed(model.__mro__):
+        if issubclass(kind, Section) and kind is not Section:
+            (parsed,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+            for setting, below in pairwise(ast.iter_child_nodes(parsed)):
+                match setting, below:
+                    case (
+                        ast.AnnAssign(target=ast.Name(id=name)),
+                        ast.Expr(value=ast.Constant(value=str(text))),
+                    ) if name in words:
+                        words[name] = " ".join(text.split())
+    return words
 
 
 OVERRIDES = "PRIVSYN_OVERRIDES"

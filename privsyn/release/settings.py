@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field
-
 from privsyn.files import LocalPath, OnDisk
 from privsyn.section import Section
 
@@ -19,12 +17,10 @@ KEY_VARIABLE, PASSPHRASE_VARIABLE = "PRIVSYN_SIGNING_KEY", "PRIVSYN_SIGNING_PASS
 class SigningConfig(Section):
     """The key of the deployment that signs its releases. Never part of a release id."""
 
-    key: Annotated[LocalPath, OnDisk("place")] | None = Field(
-        default=None,
-        description="Private key in PEM (PKCS#8), as `privsyn keys new` writes it. Nothing is "
-        "published without it. Null: releases are not signed. The environment variable "
-        "PRIVSYN_SIGNING_KEY goes before it.",
-    )
+    key: Annotated[LocalPath, OnDisk("place")] | None = None
+    """Private key in PEM (PKCS#8), as `privsyn keys new` writes it. Nothing is published without
+    it. Null: releases are not signed. The environment variable PRIVSYN_SIGNING_KEY goes before
+    it."""
 
     @property
     def file(self) -> Path | None:

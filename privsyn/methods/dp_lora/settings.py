@@ -19,61 +19,35 @@ class DPLoraConfig(Section):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = read_presets(__file__)
 
-    sampling_rate: float = Field(
-        default=0.05,
-        gt=0,
-        le=1,
-        description="Probability of every unit to be in the sample of a step (q).",
-    )
-    steps: int = Field(default=100, ge=1, le=65536, description="Steps of training (T).")
-    expected_batch: float = Field(
-        default=128,
-        gt=0,
-        description="Units a step is expected to sample, a public number: noisy sums are divided "
-        "by it. sampling_rate times what you take the dataset's size to be.",
-    )
-    clip_norm: float = Field(
-        default=1.0,
-        ge=1e-6,
-        le=1e6,
-        description="L2 norm every unit's whole gradient is clipped to (C). A clip_bound, of other "
-        "methods, bounds each number by itself.",
-    )
-    noise_multiplier: float | None = Field(
-        default=None,
-        ge=0.0625,
-        le=1e4,
-        description="Noise over the clip norm (sigma). Null: the least that privacy.epsilon "
-        "allows.",
-    )
-    rank: int = Field(default=16, ge=1, le=1024, description="Inner size of the adapter.")
-    target_modules: tuple[str, ...] | None = Field(
-        default=None,
-        min_length=1,
-        description="Linear layers to adapt, by their last names, or [all-linear]. Null: as PEFT "
-        "takes them for the architecture.",
-    )
-    learning_rate: float = Field(
-        default=1e-3,
-        gt=0,
-        le=1,
-        description="Learning rate (AdamW) of the first step; it falls to zero over the steps.",
-    )
-    max_tokens: int = Field(
-        default=128, ge=1, le=65536, description="Longest record read and longest text written."
-    )
-    prompt: str | None = Field(
-        default=None,
-        description="What stands before a record; may name the {label}. Null: the model's own, "
-        "with a line for the label.",
-    )
-    texts_per_label: int = Field(
-        default=100, ge=1, le=10_000_000, description="Texts released per label."
-    )
+    sampling_rate: float = Field(default=0.05, gt=0, le=1)
+    """Probability of every unit to be in the sample of a step (q)."""
+    steps: int = Field(default=100, ge=1, le=65536)
+    """Steps of training (T)."""
+    expected_batch: float = Field(default=128, gt=0)
+    """Units a step is expected to sample, a public number: noisy sums are divided by it.
+    sampling_rate times what you take the dataset's size to be."""
+    clip_norm: float = Field(default=1.0, ge=1e-6, le=1e6)
+    """L2 norm every unit's whole gradient is clipped to (C). A clip_bound, of other methods, bounds
+    each number by itself."""
+    noise_multiplier: float | None = Field(default=None, ge=0.0625, le=1e4)
+    """Noise over the clip norm (sigma). Null: the least that privacy.epsilon allows."""
+    rank: int = Field(default=16, ge=1, le=1024)
+    """Inner size of the adapter."""
+    target_modules: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Linear layers to adapt, by their last names, or [all-linear]. Null: as PEFT takes them for
+    the architecture."""
+    learning_rate: float = Field(default=1e-3, gt=0, le=1)
+    """Learning rate (AdamW) of the first step; it falls to zero over the steps."""
+    max_tokens: int = Field(default=128, ge=1, le=65536)
+    """Longest record read and longest text written."""
+    prompt: str | None = None
+    """What stands before a record; may name the {label}. Null: the model's own, with a line for the
+    label."""
+    texts_per_label: int = Field(default=100, ge=1, le=10_000_000)
+    """Texts released per label."""
     label_split: LabelSplit = None
-    top_k: int | None = Field(
-        default=None, ge=1, description="Likeliest tokens that are sampled among. Null: all."
-    )
+    top_k: int | None = Field(default=None, ge=1)
+    """Likeliest tokens that are sampled among. Null: all."""
     top_p: TopP = TOP_P
     candidates: Candidates = 4
     whole_sentences: WholeSentences = True

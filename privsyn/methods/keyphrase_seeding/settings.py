@@ -39,65 +39,38 @@ class KeyphraseSeedingConfig(ReadsFiles):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = read_presets(__file__)
 
-    vocabulary: Annotated[str, OnDisk("file", (SHIPPED,))] = Field(
-        default=SHIPPED,
-        min_length=1,
-        description="Public vocabulary: builtin, or a file with one term a line, plain or .gz.",
-    )
-    vocabulary_share: float = Field(
-        default=0.5,
-        gt=0,
-        lt=1,
-        description="Share of the budget that the choice of terms costs: of zCDP under Gaussian "
-        "noise, of pure loss under Laplace noise.",
-    )
-    noise: Noise = Field(default="gaussian", description="Noise: laplace (the paper) or gaussian.")
-    vocabulary_size: int = Field(
-        default=1000, ge=1, le=100_000, description="Terms that are chosen at most (N)."
-    )
-    phrases_per_document: int = Field(
-        default=10,
-        ge=1,
-        le=10_000,
-        description="Terms of a record that count for the choice (S), and its sequences in an "
-        "estimate (M).",
-    )
+    vocabulary: Annotated[str, OnDisk("file", (SHIPPED,))] = Field(default=SHIPPED, min_length=1)
+    """Public vocabulary: builtin, or a file with one term a line, plain or .gz."""
+    vocabulary_share: float = Field(default=0.5, gt=0, lt=1)
+    """Share of the budget that the choice of terms costs: of zCDP under Gaussian noise, of pure
+    loss under Laplace noise."""
+    noise: Noise = "gaussian"
+    """Noise: laplace (the paper) or gaussian."""
+    vocabulary_size: int = Field(default=1000, ge=1, le=100_000)
+    """Terms that are chosen at most (N)."""
+    phrases_per_document: int = Field(default=10, ge=1, le=10_000)
+    """Terms of a record that count for the choice (S), and its sequences in an estimate (M)."""
     # A feature is one cosine and one sine of the same angle [K5].
-    features: int = Field(
-        default=2000,
-        ge=2,
-        le=1_000_000,
-        multiple_of=2,
-        description="Fourier features of an estimate (I), even.",
-    )
-    evidence: bool = Field(
-        default=True,
-        description="Believe what noise does not explain: choose fewer than vocabulary_size terms "
-        "where their counts bear no more, prefer the phrases of one label, and show none that "
-        "other labels have as well. False: as in the paper.",
-    )
-    sequence_length: int = Field(
-        default=10, ge=1, le=1000, description="Phrases of a sequence (L)."
-    )
-    sequences_per_label: int = Field(
-        default=1000, ge=1, le=1_000_000, description="Sequences, and so texts, per label."
-    )
-    ensemble: Ensemble = Field(
-        default="independent",
-        description="Phrases of a sequence: drawn alone, or given those before them by L or by "
-        "log2 L estimates.",
-    )
-    use_llm: bool = Field(
-        default=True, description="Have a language model write texts; false: the phrases are it."
-    )
-    name_labels: bool = Field(
-        default=True, description="Whether a prompt may name the {label} of its sequence."
-    )
-    prompt: str | None = Field(
-        default=None,
-        description="Prompt around the {phrases}; may name {label}, and {examples} before them. "
-        "Null: a list of the examples, or without examples the model's own prompt.",
-    )
+    features: int = Field(default=2000, ge=2, le=1_000_000, multiple_of=2)
+    """Fourier features of an estimate (I), even."""
+    evidence: bool = True
+    """Believe what noise does not explain: choose fewer than vocabulary_size terms where their
+    counts bear no more, prefer the phrases of one label, and show none that other labels have as
+    well. False: as in the paper."""
+    sequence_length: int = Field(default=10, ge=1, le=1000)
+    """Phrases of a sequence (L)."""
+    sequences_per_label: int = Field(default=1000, ge=1, le=1_000_000)
+    """Sequences, and so texts, per label."""
+    ensemble: Ensemble = "independent"
+    """Phrases of a sequence: drawn alone, or given those before them by L or by log2 L
+    estimates."""
+    use_llm: bool = True
+    """Have a language model write texts; false: the phrases are it."""
+    name_labels: bool = True
+    """Whether a prompt may name the {label} of its sequence."""
+    prompt: str | None = None
+    """Prompt around the {phrases}; may name {label}, and {examples} before them. Null: a list of
+    the examples, or without examples the model's own prompt."""
     candidates: Candidates = 4
     max_tokens: MaxTokens = 64
 

@@ -21,75 +21,45 @@ class PrivateEvolutionConfig(Section):
         __file__, "image_presets.yaml"
     )
 
-    modality: Literal["image", "text"] = Field(default="image", description="What a record is.")
-    rounds: int = Field(default=8, ge=1, le=1000, description="Rounds of votes (T).")
-    noise_multiplier: float | None = Field(
-        default=None,
-        gt=0,
-        le=1e6,
-        description="Noise on a bin over the sensitivity of the votes (sigma). Null: "
-        "the least that privacy.epsilon allows.",
-    )
-    threshold: float | None = Field(
-        default=None,
-        ge=0,
-        le=1e9,
-        description="Votes subtracted from every bin (H). Null: twice its noise.",
-    )
-    lookahead: int = Field(
-        default=4,
-        ge=0,
-        le=64,
-        description="Variations whose mean vector represents a candidate (k). 0: its own vector.",
-    )
-    population: int = Field(
-        default=100, ge=1, le=1_000_000, description="Records released per label (N_syn)."
-    )
-    voted: int | None = Field(
-        default=None,
-        ge=1,
-        description="Records released per label that votes choose. The model writes the others by "
-        "the noisy table of tokens, at no cost. Null, or without a table: all.",
-    )
-    expansion: int = Field(
-        default=1,
-        ge=1,
-        le=1000,
-        description="Candidates per released record (L). Above 1 a vote keeps the candidates with "
-        "the most votes unchanged, and makes L - 1 variations of each; the last vote chooses the "
-        "released ones.",
-    )
+    modality: Literal["image", "text"] = "image"
+    """What a record is."""
+    rounds: int = Field(default=8, ge=1, le=1000)
+    """Rounds of votes (T)."""
+    noise_multiplier: float | None = Field(default=None, gt=0, le=1e6)
+    """Noise on a bin over the sensitivity of the votes (sigma). Null: the least that
+    privacy.epsilon allows."""
+    threshold: float | None = Field(default=None, ge=0, le=1e9)
+    """Votes subtracted from every bin (H). Null: twice its noise."""
+    lookahead: int = Field(default=4, ge=0, le=64)
+    """Variations whose mean vector represents a candidate (k). 0: its own vector."""
+    population: int = Field(default=100, ge=1, le=1_000_000)
+    """Records released per label (N_syn)."""
+    voted: int | None = Field(default=None, ge=1)
+    """Records released per label that votes choose. The model writes the others by the noisy table
+    of tokens, at no cost. Null, or without a table: all."""
+    expansion: int = Field(default=1, ge=1, le=1000)
+    """Candidates per released record (L). Above 1 a vote keeps the candidates with the most votes
+    unchanged, and makes L - 1 variations of each; the last vote chooses the released ones."""
     degrees: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
-        default=(0.9, 0.3),
-        min_length=1,
-        description="Degree of variation, 0 to 1, from the first round to the last, interpolated "
-        "linearly.",
+        default=(0.9, 0.3), min_length=1
     )
+    """Degree of variation, 0 to 1, from the first round to the last, interpolated linearly."""
     image_steps: tuple[Annotated[int, Field(ge=1, le=1000)], ...] | None = Field(
-        default=None,
-        min_length=1,
-        description="Denoising steps of a variation of degree 1, from the first round to the last, "
-        "interpolated like degrees; a variation takes its degree's share of them. Null: those of "
-        "models.image.",
+        default=None, min_length=1
     )
+    """Denoising steps of a variation of degree 1, from the first round to the last, interpolated
+    like degrees; a variation takes its degree's share of them. Null: those of models.image."""
     label_split: LabelSplit = None
-    word_share: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="Share of the budget (of zCDP) for a noisy table of how often the records of a "
-        "label use each token: the model then writes half of the candidates with such frequencies. "
-        "0: none, as in the papers. Images have none, nor has a server without logit_bias.",
-    )
-    mean_share: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="Share of the budget (of zCDP) for the noisy mean vector of each label, which "
-        "says whose candidate a first one is: a text that was written for one label and is like "
-        "another's stands there. 0: none, as in the papers. Nothing without two labels.",
-    )
-    text: TextConfig = Field(default=TextConfig(), description="Prompts and lengths for texts.")
+    word_share: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the budget (of zCDP) for a noisy table of how often the records of a label use each
+    token: the model then writes half of the candidates with such frequencies. 0: none, as in the
+    papers. Images have none, nor has a server without logit_bias."""
+    mean_share: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the budget (of zCDP) for the noisy mean vector of each label, which says whose
+    candidate a first one is: a text that was written for one label and is like another's stands
+    there. 0: none, as in the papers. Nothing without two labels."""
+    text: TextConfig = Field(default=TextConfig())
+    """Prompts and lengths for texts."""
 
     @model_validator(mode="after")
     def _steps_are_of_images(self) -> PrivateEvolutionConfig:

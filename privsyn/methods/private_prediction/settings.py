@@ -16,46 +16,28 @@ class PrivatePredictionConfig(LogitConfig):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = read_presets(__file__)
 
-    batch_size: int = Field(
-        default=255, ge=1, le=1_000_000, description="Expected references per bucket (s): the "
-        "public divisor."
-    )  # fmt: skip
-    buckets_per_label: int = Field(default=2, ge=1, le=1_000_000, description="Buckets per label.")
-    clip_bound: float = Field(default=10.0, gt=0, le=1e6, description="Clip bound of logits (c).")
-    temperature: float | None = Field(
-        default=2.0,
-        gt=0,
-        description="Temperature of private tokens (tau). Null: the lowest from 0.4 to 0.7 at "
-        "which privacy.epsilon pays for all tokens of a bucket, or 0.7.",
-    )
-    private_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        le=10_000_000,
-        description="Private tokens per bucket (r). Null: as many as privacy.epsilon pays for.",
-    )
-    svt_threshold: float | None = Field(
-        default=0.5,
-        ge=0,
-        le=2,
-        description="Least distance between private and public predictions of a private token "
-        "(theta). Null: every token is private.",
-    )
-    svt_noise: float = Field(
-        default=0.2,
-        gt=0,
-        description="Noise on the threshold (sigma), as a share of batch_size.",
-    )
-    top_k: int | None = Field(
-        default=None,
-        ge=1,
-        description="Draw from this many likeliest tokens of the public model. Null: from all.",
-    )
-    max_texts: int = Field(default=1000, ge=1, le=1_000_000, description="Most texts per bucket.")
-    json_schema: dict[str, Any] | None = Field(
-        default=None,
-        description="Public JSON schema: only tokens that continue a valid record are drawn.",
-    )
+    batch_size: int = Field(default=255, ge=1, le=1_000_000)
+    """Expected references per bucket (s): the public divisor."""
+    buckets_per_label: int = Field(default=2, ge=1, le=1_000_000)
+    """Buckets per label."""
+    clip_bound: float = Field(default=10.0, gt=0, le=1e6)
+    """Clip bound of logits (c)."""
+    temperature: float | None = Field(default=2.0, gt=0)
+    """Temperature of private tokens (tau). Null: the lowest from 0.4 to 0.7 at which
+    privacy.epsilon pays for all tokens of a bucket, or 0.7."""
+    private_tokens: int | None = Field(default=None, ge=1, le=10_000_000)
+    """Private tokens per bucket (r). Null: as many as privacy.epsilon pays for."""
+    svt_threshold: float | None = Field(default=0.5, ge=0, le=2)
+    """Least distance between private and public predictions of a private token (theta). Null: every
+    token is private."""
+    svt_noise: float = Field(default=0.2, gt=0)
+    """Noise on the threshold (sigma), as a share of batch_size."""
+    top_k: int | None = Field(default=None, ge=1)
+    """Draw from this many likeliest tokens of the public model. Null: from all."""
+    max_texts: int = Field(default=1000, ge=1, le=1_000_000)
+    """Most texts per bucket."""
+    json_schema: dict[str, Any] | None = None
+    """Public JSON schema: only tokens that continue a valid record are drawn."""
 
     @property
     def min_tokens(self) -> int:

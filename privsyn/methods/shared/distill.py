@@ -39,35 +39,22 @@ parameter counts hold for a vocabulary of 8,192 tokens, and a larger one makes a
 class DistillConfig(ReadsFiles):
     """Settings of a student. They do not change the cost of a release."""
 
-    student: Size = Field(
-        default="4.4M",
-        description="Size, as counted in the paper; not used if init is a directory.",
-    )
+    student: Size = "4.4M"
+    """Size, as counted in the paper; not used if init is a directory."""
     init: Annotated[str, OnDisk("model", ("random", "tiny"))] = Field(
-        default="random",
-        min_length=1,
-        description="random; tiny: from the tiny language model (its token embeddings, and its "
-        "layers if the student is as wide); or the directory of a causal language model, "
-        "for the student's architecture, tokenizer and first weights.",
+        default="random", min_length=1
     )
-    epochs: int = Field(default=10, ge=1, le=1000, description="Passes over the synthetic texts.")
-    batch_size: int = Field(default=64, ge=1, le=65_536, description="Texts per step.")
-    learning_rate: float = Field(
-        default=1e-3,
-        gt=0,
-        le=1,
-        description="Highest learning rate: it rises in a twentieth of the steps, then falls to 0 "
-        "along a cosine. The paper tries 3e-5, 1e-4, 3e-4, 1e-3, 3e-3.",
-    )
-    max_tokens: int = Field(
-        default=128,
-        ge=1,
-        le=8192,
-        description="Most tokens of a text, including its end.",
-    )
-    seed: int | None = Field(
-        default=None,
-        ge=0,
-        lt=2**63,
-        description="Public seed of weights and order of texts. Null: from the operating system.",
-    )
+    """random; tiny: from the tiny language model (its token embeddings, and its layers if the
+    student is as wide); or the directory of a causal language model, for the student's
+    architecture, tokenizer and first weights."""
+    epochs: int = Field(default=10, ge=1, le=1000)
+    """Passes over the synthetic texts."""
+    batch_size: int = Field(default=64, ge=1, le=65_536)
+    """Texts per step."""
+    learning_rate: float = Field(default=1e-3, gt=0, le=1)
+    """Highest learning rate: it rises in a twentieth of the steps, then falls to 0 along a cosine.
+    The paper tries 3e-5, 1e-4, 3e-4, 1e-3, 3e-3."""
+    max_tokens: int = Field(default=128, ge=1, le=8192)
+    """Most tokens of a text, including its end."""
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    """Public seed of weights and order of texts. Null: from the operating system."""

@@ -52,12 +52,12 @@ LabelSplit = Annotated[
 class PromptConfig(Section):
     """The two prompts, as data."""
 
-    private: str = Field(
-        description="Prompt around a {reference}; may name the {label}. A line [user], [assistant] "
-        "or [system] begins a message in the model's chat template; a last message of the "
-        "assistant is the beginning of the answer. Without such a line the text is continued."
-    )
-    public: str = Field(description="The same prompt without a reference.")
+    private: str
+    """Prompt around a {reference}; may name the {label}. A line [user], [assistant] or [system]
+    begins a message in the model's chat template; a last message of the assistant is the beginning
+    of the answer. Without such a line the text is continued."""
+    public: str
+    """The same prompt without a reference."""
 
     @model_validator(mode="after")
     def _reference_stays_private(self) -> PromptConfig:
@@ -107,9 +107,8 @@ class LogitConfig(Section):
 
     max_tokens: MaxTokens = 64
     whole_sentences: WholeSentences = True
-    prompt: PromptConfig | None = Field(
-        default=None, description="Prompts. Null: the model's own default."
-    )
+    prompt: PromptConfig | None = None
+    """Prompts. Null: the model's own default."""
 
     @property
     def min_tokens(self) -> int:
