@@ -25,7 +25,7 @@ from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Entry, Refusal, State, describe_requester, describe_user
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import NONE, Terms
-from privsyn.release.advice import account_odds, guesses
+from privsyn.release.advice import ODDS, account_odds
 from privsyn.report.document import render
 from privsyn.stages.base import Context
 from privsyn.stages.plan import lasts_until
@@ -70,9 +70,6 @@ class Statements(Displayable):
                 count = f"{len(refused)} of {len(statement.refusals)} refused, at no cost"
                 shown.append(_table_of(f"{spec.name}: {count}", _REFUSALS, refused))
         return shown or [Table("The ledger has no account yet.")]
-
-
-ODDS = "how often somebody who knows all the other data guesses right if a {unit}'s data was used"
 
 
 def _table_of(
@@ -226,10 +223,7 @@ class BudgetPage:
             # What still fits would be computed from charges that somebody may have changed.
             elif edited is None:
                 preview = statement.preview(load(newest.event), self.now)
-                fits = (
-                    *_fits(newest, preview, crons.get(name, ()), self.now),
-                    f"Of somebody who knows all the other data, {guesses(preview.balance)}.",
-                )
+                fits = tuple(_fits(newest, preview, crons.get(name, ()), self.now))
             self.sheets.append(
                 Sheet(
                     statement,
@@ -254,7 +248,14 @@ class BudgetPage:
 
     def html(self) -> str:
         """The page, self-contained."""
-        return render("budget.html", page=self, percent=percent, guarantee=_guarantee)
+        return render(
+            "budget.html",
+            page=self,
+            percent=percent,
+            guarantee=_guarantee,
+            odds=account_odds,
+            odds_of=ODDS,
+        )
 
 
 def edit_of(ledger: Ledger) -> VerificationError | None:

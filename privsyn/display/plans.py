@@ -20,7 +20,7 @@ from privsyn.methods.base import PromptsModel
 from privsyn.modalities.registry import modality_of
 from privsyn.models.settings import ServerConfig
 from privsyn.progress import under_way
-from privsyn.release.advice import guesses, odds_of, of_each, several
+from privsyn.release.advice import account_odds, odds_of, of_each, several
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.check import check, count, lines, none_usable
@@ -116,7 +116,9 @@ class Planned(Displayable):
             "time": _time(self.minutes),
             "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, "
             f"{percent(balance.share)} spent",
-            "all releases": guesses(balance),
+            "a guess is right": "; ".join(
+                f"{right} {when}" for when, right in account_odds(balance).items()
+            ),
             "remaining": _remaining(account)
             + _until(schedule.cron if schedule else None, account.copies),
             "release": Verbatim(plan.release_id or "assigned when the account is created"),

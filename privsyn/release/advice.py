@@ -143,20 +143,19 @@ def account_odds(balance: Fill) -> dict[str, str]:
     """The odds of an account in words: before, now, and at its cap."""
     cap = balance.cap
     chances = {
-        "by guessing": 0.5,
+        "without any release": 0.5,
         "from all releases so far": balance.right,
-        f"from them of {FAMILY} units together": balance.family_right,
-        "at the cap": of_profile([(cap.epsilon, cap.delta)]).right,
+        f"from all of them, for {FAMILY} units together": balance.family_right,
     }
     if cap.delta:
-        chances["at the cap, of Gaussian noise"] = gaussian_risk(cap.epsilon, cap.delta).right
+        gaussian = gaussian_risk(cap.epsilon, cap.delta)
+        chances["once the cap is spent, by Gaussian noise"] = gaussian.right
+    chances["once it is spent, by any mechanism"] = of_profile([(cap.epsilon, cap.delta)]).right
     return {name: odds(right) for name, right in chances.items()}
 
 
-def guesses(balance: Fill) -> str:
-    """The odds of an account in a sentence without its end."""
-    parts = (f"{right} {when}" for when, right in account_odds(balance).items())
-    return f"a guess if one unit's data was used is right {'; '.join(parts)}"
+ODDS = "how often somebody who knows all the other data guesses right if a {unit}'s data was used"
+"""What ``account_odds`` are of."""
 
 
 SCALE = f"{STRONG_EPSILON:g} is strong, {LARGE_EPSILON:g} weak, {VAST_EPSILON:g} none"
