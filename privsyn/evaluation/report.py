@@ -13,15 +13,7 @@ from typing import Any
 from privsyn.evaluation.classifiers import FEWEST, FEWEST_A_SIDE, Interval
 from privsyn.evaluation.judge import ENCODER, GAIN, RELEASE, RULERS, Ruler, Scores
 from privsyn.evaluation.metrics import GRADES
-from privsyn.report.document import (
-    STAYS,
-    Answer,
-    Block,
-    Document,
-    Grade,
-    Number,
-    ReportSection,
-)
+from privsyn.report.document import STAYS, Answer, Block, Document, Grade, Number, ReportSection
 
 CUT_OFF = "evaluate did not run or was cut off (privsyn report --measure RELEASE: it costs nothing)"
 Metrics = Sequence[Mapping[str, Any]]

@@ -38,15 +38,7 @@ from privsyn.dp.accountant import epsilon_at, fixed_epsilon, gaussian_profile, g
 from privsyn.dp.calibration import rooms_budget, rooms_epsilon
 from privsyn.dp.conversions import LATTICE_SLACK, gaussian_epsilon
 from privsyn.dp.event_tree import scaled
-from privsyn.dp.events import (
-    ZCDP,
-    Event,
-    RandomAllocation,
-    SampledGaussian,
-    branches,
-    dump,
-    load,
-)
+from privsyn.dp.events import ZCDP, Event, RandomAllocation, SampledGaussian, branches, dump, load
 from privsyn.dp.filters import (
     covering_mu_squared,
     filter_budget,

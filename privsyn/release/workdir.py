@@ -14,13 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from privsyn.data.artifacts import (
-    atomic_file,
-    private_folder,
-    sync_folder,
-    wipe,
-    write_json_atomic,
-)
+from privsyn.data.artifacts import atomic_file, private_folder, sync_folder, wipe, write_json_atomic
 from privsyn.data.journal import Draws, Journal
 from privsyn.data.partition import MARKER, shard_name
 from privsyn.data.records import Row

@@ -22,15 +22,7 @@ from privsyn.release.advice import MOVES, of_epsilon
 from privsyn.release.facts import UNSTATED, ReleaseFacts, one_line
 from privsyn.release.metadata import Review, checklist
 from privsyn.release.settings import stated_in
-from privsyn.report.document import (
-    LEAVES,
-    Answer,
-    Block,
-    Document,
-    Fact,
-    Number,
-    ReportSection,
-)
+from privsyn.report.document import LEAVES, Answer, Block, Document, Fact, Number, ReportSection
 from privsyn.report.sections import MODEL, PAGE, Records, first_card, records_of
 
 MOST_PICTURES = 9

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn import layout
-from privsyn.data.artifacts import (
-    atomic_file,
-    sha256_file,
-)
+from privsyn.data.artifacts import atomic_file, sha256_file
 from privsyn.data.conversations import add_messages
 from privsyn.errors import DataError, ReleaseLost, VerificationError
 from privsyn.release import certificate

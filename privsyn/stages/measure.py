@@ -26,11 +26,7 @@ from privsyn.evaluation.classifiers import (
     split_holdout,
 )
 from privsyn.evaluation.columns import CellRecords, compare_columns
-from privsyn.evaluation.embeddings import (
-    EmbeddedOnce,
-    compare_embeddings,
-    compare_lengths,
-)
+from privsyn.evaluation.embeddings import EmbeddedOnce, compare_embeddings, compare_lengths
 from privsyn.evaluation.images import compare_images, downstream_beside
 from privsyn.evaluation.judge import (
     ENCODER,

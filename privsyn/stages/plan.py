@@ -28,14 +28,7 @@ from privsyn.errors import BudgetExceeded, ConfigError
 from privsyn.ledger.accounts import Account, Asked
 from privsyn.ledger.balances import Preview
 from privsyn.ledger.spec import ReleaseRequest
-from privsyn.methods.base import (
-    READ_MODELS,
-    Mechanism,
-    Method,
-    Role,
-    Size,
-    TrainsModel,
-)
+from privsyn.methods.base import READ_MODELS, Mechanism, Method, Role, Size, TrainsModel
 from privsyn.methods.registry import METHODS, load_method
 from privsyn.modalities.registry import drawn_with, modality_of
 from privsyn.models.gpus import visible_cards
@@ -44,12 +37,7 @@ from privsyn.models.loading import describe_role
 from privsyn.models.model_identity import ModelIdentity, locate, size_in_words
 from privsyn.models.references import IMAGE_ENCODER, PACKAGED, ModelReference
 from privsyn.progress import under_way
-from privsyn.release.advice import (
-    of_accuracy,
-    of_sizes,
-    publicly,
-    settings_advice,
-)
+from privsyn.release.advice import of_accuracy, of_sizes, publicly, settings_advice
 from privsyn.release.plan import (
     PLAN_SCHEMA,
     DatasetIdentity,

@@ -54,11 +54,7 @@ from privsyn.methods.private_evolution.settings import (
     PrivateEvolutionConfig,
     PrivateEvolutionSettings,
 )
-from privsyn.methods.private_evolution.votes import (
-    Grid,
-    Voters,
-    exact_sums,
-)
+from privsyn.methods.private_evolution.votes import Grid, Voters, exact_sums
 from privsyn.methods.shared import label_choice
 from privsyn.modalities.base import Samples
 from privsyn.modalities.registry import MODALITIES
