@@ -90,14 +90,15 @@ def run(script: str, *arguments: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_million_records_of_200_bytes_stay_under_600_megabytes(tmp_path):
+def test_texts_are_not_held_in_memory(tmp_path):
     path, out = tmp_path / "a.jsonl", tmp_path / "out"
     with path.open("w") as stream:
-        for n in range(1_000_000):  # a tenth of them of one unit
+        for n in range(300_000):  # a tenth of them of one unit
             stream.write(f'{{"u": {n if n % 10 else 0}, "text": "{f"{n:07d} " * 25}"}}\n')
-    assert int(run(MEASURED, path, out)) < 600
+    assert path.stat().st_size > 60_000_000
+    assert int(run(MEASURED, path, out)) < 130  # 101; 92 for a third of the records
     assert len(load_shard(out, 0, [Cell(i, None, i) for i in range(100)], 4)) == 25
-    assert (out / "shard-00000.jsonl").stat().st_size > 50_000_000
+    assert (out / "shard-00000.jsonl").stat().st_size > 15_000_000
 
 
 @pytest.mark.slow
