@@ -142,11 +142,10 @@ def odds_of(
 def account_odds(balance: Fill) -> dict[str, str]:
     """The odds of an account in words: before, now, and at its cap."""
     cap = balance.cap
-    chances = {
-        "without any release": 0.5,
-        "from all releases so far": balance.right,
-        f"from all of them, for {FAMILY} units together": balance.family_right,
-    }
+    chances = {"without any release": 0.5}
+    if balance.right > 0.5:
+        chances["from all releases so far"] = balance.right
+        chances[f"from all of them, for {FAMILY} units together"] = balance.family_right
     if cap.delta:
         gaussian = gaussian_risk(cap.epsilon, cap.delta)
         chances["once the cap is spent, by Gaussian noise"] = gaussian.right

@@ -222,7 +222,7 @@ def _advice(
     cfg: PrivateEvolutionConfig, noise_votes: float, voted: int, rows: int
 ) -> tuple[str, ...]:
     where = "methods.private_evolution"
-    if voted < rows:
+    if voted < rows // 2:
         return (
             f"{where}.voted={cfg.voted}: votes choose {voted} of {rows} texts, the first of each "
             "label. The model writes the others by the noisy table of tokens, without a vote.",

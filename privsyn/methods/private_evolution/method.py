@@ -169,12 +169,12 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
             values |= size.lengths("text.max_tokens")
         if cfg.label_split is not None:
             values |= {"label_split": label_choice.split_by(cfg.label_split, size.texts)}
-        if size.records is not None and cfg.expansion > 1:
-            most = size.records // max(1, len(size.labels))  # candidates of a label
-            if cfg.table_share:
-                values["voted"] = max(1, min(size.each, most // cfg.expansion))
-            else:
-                values["expansion"] = min(cfg.expansion, max(2, most // size.each))
+        most = None if size.records is None else size.records // max(1, len(size.labels))
+        if cfg.table_share:  # votes choose half, where a label has records for so many candidates
+            half = -(-size.each // 2)
+            values["voted"] = half if most is None else max(1, min(half, most // cfg.expansion))
+        elif most is not None and cfg.expansion > 1:
+            values["expansion"] = min(cfg.expansion, max(2, most // size.each))
         return values
 
     def requests(self, settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> int:

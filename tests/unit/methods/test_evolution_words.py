@@ -6,6 +6,7 @@ import base64
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -414,9 +415,11 @@ def test_an_adaptation_is_read_as_it_was_written(tmp_path):
     assert Adaptation.of_json(written).means is not None
 
 
-def test_votes_choose_as_many_as_the_records_can_decide():
+def test_votes_choose_half_or_as_many_as_the_records_can_decide():
     size = Size(1000, ("a", "b"), records=800)
     assert METHOD.for_texts(config(**FURTHER, voted=20), size)["voted"] == 100
+    for many in (replace(size, records=None), replace(size, records=8000)):
+        assert METHOD.for_texts(config(**FURTHER, voted=20), many)["voted"] == 250
     assert METHOD.for_texts(config(expansion=4), size)["expansion"] == 2
 
 
