@@ -14,6 +14,10 @@ class Progress(Protocol):
         """``done`` of ``total`` ``things`` (tokens, steps) of a stage are finished."""
 
 
+ASKING = "ask about records"
+"""A stage in which a model answers columns. privacy: it counts nothing, since records are exact."""
+
+
 @runtime_checkable
 class FollowsStages(Protocol):
     """Progress that hears of stages, besides what they count."""

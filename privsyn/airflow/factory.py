@@ -114,7 +114,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         render_template_as_native_obj=True,
         **dag_arguments(schedule, str(project.params)),
     ) as dag:
-        arguments = partial(task_arguments, schedule, project.dvc_pool)
+        arguments = partial(task_arguments, config, method, project.dvc_pool)
         approval = approval_of(config.account, project.root)
         chain = release_chain(
             method,
@@ -160,15 +160,18 @@ _LOADS_MODELS = ("preflight", "train", "generate", "distill")
 _RUNS_DVC = ("publish", "publish_student")
 
 
-def task_arguments(schedule: ScheduleConfig, dvc_pool: str, task: Task) -> dict[str, Any]:
+def task_arguments(config: Config, method: str, dvc_pool: str, task: Task) -> dict[str, Any]:
     """Name and place of a task: its pool, and what ``schedule.<method>.tasks`` sets in its place.
 
     Args:
-        schedule: Of the method.
+        config: Of the project.
+        method: Which.
         dvc_pool: Pool of what runs DVC.
         task: Its name.
     """
-    pool = GPU_POOL if task in _LOADS_MODELS else dvc_pool if task in _RUNS_DVC else None
+    schedule = config.schedule.get(method, ScheduleConfig())
+    loads = task in _LOADS_MODELS or (task == "partition" and config.dataset.asked)
+    pool = GPU_POOL if loads else dvc_pool if task in _RUNS_DVC else None
     arguments: dict[str, Any] = {"task_id": task} | ({"pool": pool} if pool else {})
     return arguments | {str(name): value for name, value in schedule.tasks.get(task, {}).items()}
 
@@ -383,7 +386,7 @@ def release_group(
             method,
             approval_of(config.account, project.root),
             params_path=str(project.params),
-            arguments=partial(task_arguments, schedule, project.dvc_pool),
+            arguments=partial(task_arguments, config, method, project.dvc_pool),
             outlets=outlets,
             own_dag=False,
             overrides=settings or {},

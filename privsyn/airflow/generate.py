@@ -85,33 +85,6 @@ class WaitOperator(StageOperator, BaseSensorOperator):  # type: ignore[misc]
         return is_there, f"{dataset.source} is {'' if is_there else 'not '}there"
 
 
-class PartitionOperator(StageOperator):
-    """Begins the release in the ledger and sorts the records into their buckets.
-
-    Returns the shards to generate; none where the release exists, so that generate is skipped. The
-    run that made it is given its shards again when it is cleared, and keeps their logs: Airflow
-    takes away the mapped tasks that a run has no longer.
-    """
-
-    stage = "partition"
-
-    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
-        """See StageOperator."""
-        from privsyn.stages.partition import partition
-
-        planned = self.read_plan()
-        shards = partition(ctx, planned)
-        store = task_store(context)
-        if shards:
-            # A cleared task finds the release finished, and later tasks must still map to as many
-            # shards.
-            if store is not None:
-                store.set(planned.id, shards)
-            return list(range(shards)), f"{shards} part{'s' * (shards > 1)} to draw"
-        drawn = 0 if store is None else int(store.get(planned.id, 0))
-        return list(range(drawn)), f"{planned.id} exists: nothing to draw"
-
-
 class ChildOperator(StageOperator):
     """Runs a command of privsyn in a process of its own, which ends with the task.
 
@@ -218,6 +191,36 @@ class ChildOperator(StageOperator):
                 self._child = None
         if code:
             raise _failure(self.stage, code, reported)
+
+
+class PartitionOperator(ChildOperator):
+    """Begins the release in the ledger and sorts the records into their buckets.
+
+    Returns the shards to generate; none where the release exists, so that generate is skipped. The
+    run that made it is given its shards again when it is cleared, and keeps their logs: Airflow
+    takes away the mapped tasks that a run has no longer. Where a model answers columns, a process
+    of its own does all that, and this one finds it done.
+    """
+
+    stage = "partition"
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator."""
+        from privsyn.stages.partition import partition
+
+        planned = self.read_plan()
+        if planned.answers is not None and not self.is_drawn(ctx):
+            self.apart(ctx, context, "stage", "partition", "--plan", self.plan_file(ctx))
+        shards = partition(ctx, planned)
+        store = task_store(context)
+        if shards:
+            # A cleared task finds the release finished, and later tasks must still map to as many
+            # shards.
+            if store is not None:
+                store.set(planned.id, shards)
+            return list(range(shards)), f"{shards} part{'s' * (shards > 1)} to draw"
+        drawn = 0 if store is None else int(store.get(planned.id, 0))
+        return list(range(drawn)), f"{planned.id} exists: nothing to draw"
 
 
 class PreflightOperator(ChildOperator):

@@ -17,6 +17,7 @@ from privsyn.api import frames, new_project
 from privsyn.api.guard import guard, refuse_unknown
 from privsyn.api.released import Release
 from privsyn.config import Config, as_overrides, environment_overrides
+from privsyn.data.columns import in_file
 from privsyn.display.accounts import Statements
 from privsyn.display.plans import Planned
 from privsyn.display.progress import show_progress
@@ -263,9 +264,8 @@ class Project(Displayable):
             path = new_project.place_of(data)
         else:
             frame = frames.as_frame(data)
-            table = frames.table_of(
-                frame, text, label, unit, columns or (), prefix=new_project.ARGUMENT
-            )
+            beside = new_project.in_data(columns or {})
+            table = frames.table_of(frame, text, label, unit, beside, prefix=new_project.ARGUMENT)
             names = table.column_names
             answered["name"] = name or new_project.name_of(root.resolve())
             changes["dataset.path"] = frames.place(answered["name"], version)
@@ -315,7 +315,7 @@ class Project(Displayable):
                 dataset.text,
                 dataset.label,
                 dataset.unit,
-                list(dataset.columns),
+                list(in_file(dataset.columns)),
             )
             source["path"] = frames.place(dataset.name, version)
             # A version that is no name is refused before it names a file.

@@ -197,7 +197,8 @@ def check(
     """
     from privsyn.display.plans import RecordCounts
 
-    counted = RecordCounts.of(context_of(params, overrides, day))
+    with show_progress(err) as progress:
+        counted = RecordCounts.of(context_of(params, overrides, day, progress))
     show_result(counted, as_json=as_json)
     counted.refuse_empty()  # the table is printed first: it says why records were dropped
 

@@ -85,6 +85,17 @@ def stage_preflight(
         preflight(ctx, _of_release(planned, plan_file))
 
 
+@stage_app.command("partition")
+def stage_partition(
+    plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
+) -> None:
+    """Begin a reserved release and sort its records, for which a model answers columns."""
+    from privsyn.stages.partition import partition
+
+    with _open_stage("partition", plan_file, params, overrides) as (ctx, planned):
+        partition(ctx, _of_release(planned, plan_file))
+
+
 @stage_app.command("train")
 def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
     """Train the model of a started release, if its method trains one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date as Day
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -93,12 +93,22 @@ class Column(Section):
     bins: int = Field(default=10, ge=1, le=MOST_VALUES, description="Cells of a range.")
     decimals: int = Field(default=0, ge=0, le=9, description="Decimals of a synthetic number.")
     date: Dates | None = Field(default=None, description="Days, in months or years.")
+    ask: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        exclude_if=lambda question: question is None,  # names of releases stay as they were
+        description="A question about the text, of which values are the answers: such a column is "
+        "not in the file, and models.language on this machine answers, record by record.",
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Column:
         kinds = [k for k in ("values", "range", "date") if getattr(self, k) is not None]
         if len(kinds) != 1:
             raise ValueError("declare one of values, range and date")
+        if self.ask is not None:
+            self._refuse_question(self.ask)
         if self.range is not None and not self.range[0] < self.range[1]:
             raise ValueError(f"range={list(self.range)} must rise")
         if self.range is not None:
@@ -125,6 +135,14 @@ class Column(Section):
                 )
             seen[key] = value
         return self
+
+    def _refuse_question(self, question: str) -> None:
+        if len(self.values or ()) < 2:
+            raise ValueError("ask needs values, two or more: one of them is the answer")
+        # Braces are places of the prompt, and a line break could end the question.
+        wrong = [one for one in (question, *(self.values or ())) if set(one) & set("{}\n\r")]
+        if wrong or not question.strip():
+            raise ValueError(f"{(wrong or [question])[0]!r} must be one line without braces")
 
     def _refuse_steps(self, limits: tuple[float, float]) -> None:
         if max(map(abs, limits)) * 10**self.decimals > EXACT:
@@ -169,7 +187,8 @@ class Column(Section):
     def domain(self) -> str:
         """What was declared, in words."""
         if self.values is not None:
-            return f"{', '.join(self.values)} or {OTHER}"
+            asked = f", as a model answers: {self.ask}" if self.ask else ""
+            return f"{', '.join(self.values)} or {OTHER}{asked}"
         if self.range is not None:
             return f"{self.range[0]:g} to {self.range[1]:g}, drawn in {self.bins} bins"
         assert self.date is not None  # noqa: S101 - the third kind
@@ -238,6 +257,17 @@ class Column(Section):
         assert self.date is not None  # noqa: S101 - the third kind
         first, last = list(self.date.spans())[cell]
         return (first + timedelta(days=int(rng.integers((last - first).days + 1)))).isoformat()
+
+
+Ask = Callable[[str, Sequence[int]], tuple[int, ...]]
+"""From the text of a record and the cells of its columns to these with its answers; see ``ask``.
+
+privacy: a function of this one record."""
+
+
+def in_file(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Those columns of which a file has the values; the others are asked."""
+    return {name: column for name, column in columns.items() if column.ask is None}
 
 
 Columns = Annotated[dict[str, Column], AfterValidator(lambda named: dict(sorted(named.items())))]

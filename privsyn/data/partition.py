@@ -31,6 +31,7 @@ from privsyn.data.artifacts import (
     wipe,
     write_json_atomic,
 )
+from privsyn.data.columns import Ask
 from privsyn.data.readers.formats import read_records
 from privsyn.data.records import Bucket, Cell, Private, Record, Row
 from privsyn.data.row_counts import RowCounts
@@ -187,6 +188,7 @@ def partition(
     seed: str,
     before_finish: Callable[[], None] | None = None,
     row_counts: RowCounts | None = None,
+    ask: Ask | None = None,
 ) -> None:
     """Split the private file into one file per shard, in memory independent of its size.
 
@@ -206,6 +208,7 @@ def partition(
             raises, the partition is not finished.
         row_counts: Filled in while the file is read; stays empty if the partition is already there.
             Internal.
+        ask: Answers the columns that are asked, of the records that are used.
 
     Raises:
         DataError: The private file is missing, empty, lacks a column, or is damaged.
@@ -222,6 +225,8 @@ def partition(
     groups = _groups(cells)
     if is_finished(out, marker):
         return
+    if cfg.asked and ask is None:
+        raise ValueError("a partition with columns that are asked needs their answers")
     # Each attempt has its own draft: two processes may partition at the same time, and the first
     # rename wins.
     draft = out.with_name(f".{out.name}.{secrets.token_hex(8)}.tmp")
@@ -230,6 +235,8 @@ def partition(
         try:
             lines = _lines(cfg, secret, groups, n_shards, row_counts)
             ordered = sort_lines(lines, cfg.max_records_per_unit, draft)
+            if ask is not None:  # behind the bound: a unit's other records need no answer
+                ordered = (_answered(line, ask) for line in ordered)
             _write_shards(ordered, draft, n_shards)
         except OSError as error:
             raise storage_error("write", draft, error) from error
@@ -342,6 +349,13 @@ def _lines(
         if record.row:
             line += f'"row":{list(record.row)},'
         yield f'{line}"text":{as_json(record.content)}}}\n'.encode("ascii")
+
+
+def _answered(line: bytes, ask: Ask) -> bytes:
+    """A line with the answers of its record, which follow from this record alone [C1]."""
+    fields = json.loads(line[_SHARD.stop :])
+    fields["row"] = ask(fields["text"], fields["row"])
+    return line[: _SHARD.stop] + json.dumps(fields).encode("ascii") + b"\n"
 
 
 def _write_shards(lines: Iterator[bytes], out: Path, n_shards: int) -> None:

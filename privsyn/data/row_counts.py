@@ -93,6 +93,7 @@ class RowCounts:
         letters: Number of letters, in tens -> records kept.
         columns: Column -> records kept whose value is ``other``, ``missing``, or ``prose``: other,
             and of eight words or more.
+        answers: Column that is asked -> answer -> records kept.
         turns: Turns of a conversation -> rows.
         turns_left_out: Turns without words, such as calls of tools, or of other roles.
         own_ids: Records kept in whose content the id of their unit stands.
@@ -107,6 +108,7 @@ class RowCounts:
     words: Counter[int] = field(default_factory=Counter)
     letters: Counter[int] = field(default_factory=Counter)
     columns: dict[str, Counter[str]] = field(default_factory=dict)
+    answers: dict[str, Counter[str]] = field(default_factory=dict)
     turns: Counter[int] = field(default_factory=Counter)
     turns_left_out: int = 0
     own_ids: int = 0
@@ -120,8 +122,12 @@ class RowCounts:
     def count_columns(self, columns: Mapping[str, Column], row: Row, values: Sequence[Any]) -> None:
         """Count what is outside of the declared cells of a record that is used."""
         for (name, column), cell, value in zip(columns.items(), row, values, strict=True):
+            kind = column.cells[cell]
+            if column.ask is not None:  # no answer is missing, unless nobody was asked
+                self.answers.setdefault(name, Counter())[kind] += kind != NO_VALUE
+                continue
             counts = self.columns.setdefault(name, Counter())
-            if (kind := column.cells[cell]) in (OTHER, NO_VALUE):  # no declared cell is called so
+            if kind in (OTHER, NO_VALUE):  # no declared cell is called so
                 counts[kind] += 1
                 prose = isinstance(value, str) and len(value[:_READ].split()) >= _LONG
                 counts["prose"] += kind == OTHER and prose
@@ -179,6 +185,7 @@ class RowCounts:
             "turns_left_out": self.turns_left_out,
             "own_ids": self.own_ids,
             "columns": {name: dict(counts) for name, counts in self.columns.items()},
+            "answers": {name: dict(counts) for name, counts in self.answers.items()},
         }
 
 

@@ -201,7 +201,9 @@ def _columns_drawn(plan: Plan, public_size: int | None) -> str:
     tables += f" and of {chosen.rounds} chosen pairs" if chosen else ""
     tables += ", the largest" if many > 1 or chosen else ""
     noise = f"with noise of {marginals.deviation:.3g} records on each"
-    return f"{tables} of {cells:,} cells{size}, {noise}"
+    asked = [name for name, one in plan.dataset.columns.items() if one.ask is not None]
+    asks = f"; {plan.models['answers'].source} answers {', '.join(asked)}" if asked else ""
+    return f"{tables} of {cells:,} cells{size}, {noise}{asks}"
 
 
 def _accuracy_bought(plan: Plan) -> str:

@@ -20,14 +20,14 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bars
 
-from privsyn.progress import Progress
+from privsyn.progress import ASKING, Progress
 
 SPEED_SECONDS = 60.0
 """The time left is reckoned from what was done in the last so many seconds: what a resumed stage
 reads from its journal, and the load of a model, are soon forgotten."""
 LINES = 20
 """Parts of a stage, of each of which a log hears."""
-LONG = ("load models", "publish")
+LONG = ("load models", ASKING, "publish")
 """Stages that may take minutes and count nothing: a log hears that they begin.
 
 By name and not by the clock: how long a stage takes may depend on the records.

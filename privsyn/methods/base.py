@@ -203,9 +203,9 @@ class Exhibit:
     content: bytes
 
 
-Role = Literal["language", "text", "embedder", "image", "image_embedder", "base"]
-"""Role of a model: logits, completions, vectors of texts, images, vectors of images, or a language
-model to train."""
+Role = Literal["language", "text", "embedder", "image", "image_embedder", "base", "answers"]
+"""Role of a model: logits, completions, vectors of texts, images, vectors of images, a language
+model to train, or answers about records, which no method asks for (``dataset.columns``)."""
 
 READ_MODELS: frozenset[Role] = frozenset({"language", "base"})
 """Roles of language models whose logits or gradients a method reads: its values depend on their

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from privsyn.models.images.image_embed import ImageEmbedder
     from privsyn.models.language.embed_hf import HFEmbedder
     from privsyn.models.language.hf_logits import HFLogitModel
+    from privsyn.models.language.questions import Answerer
     from privsyn.models.training.lora import LoraModel
 
 
@@ -92,6 +93,18 @@ def load_text_model(cfg: ModelsConfig, performance: PerformanceConfig) -> TextMo
     from privsyn.models.language.hf_text import HFTextModel
 
     return HFTextModel(model, tokenizer, **_facts(identity, performance))
+
+
+def load_answerer(cfg: ModelsConfig, performance: PerformanceConfig) -> Answerer:
+    """Load the local language model for questions about records; no server sees these.
+
+    Arguments and errors: those of load_language_model. Rows of a batch may mix: it has no batches.
+    """
+    identity = model_identity.describe_answers(cfg)
+    model, tokenizer = _load_causal(cfg, performance, reads_private=False)
+    from privsyn.models.language.questions import Answerer
+
+    return Answerer(model, tokenizer, identity.source, identity.revision)
 
 
 def load_trainable_model(cfg: ModelsConfig, performance: PerformanceConfig) -> LoraModel:
@@ -439,6 +452,7 @@ ROLES: Mapping[str, ModelRole] = {
         "models.image_embedder", model_identity.describe_image_embedder, load_image_embedder
     ),
     "base": ModelRole("models.language", model_identity.describe_base, load_trainable_model),
+    "answers": ModelRole("models.language", model_identity.describe_answers, load_answerer),
 }
 """The roles, which methods.base.Role explains."""
 

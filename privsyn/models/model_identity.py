@@ -259,6 +259,14 @@ def describe_text(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIden
     return describe(cfg, cache_dir, reads_private=False)
 
 
+def describe_answers(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
+    """The identity of the model that answers questions about records: local beside a server, too.
+
+    What a server gets is public or privatized (models/settings.py:ServerConfig).
+    """
+    return describe(cfg, cache_dir, reads_private=False)
+
+
 def describe_embedder(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
     """The identity of the sentence embedder, which reads private texts."""
     if cfg.embedder == "builtin" and importlib.util.find_spec(EMBEDDER_PACKAGE) is None:

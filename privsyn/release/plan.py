@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from privsyn.columns.marginals import Marginals
 from privsyn.columns.settings import ColumnsConfig
-from privsyn.data.columns import Columns
+from privsyn.data.columns import Columns, in_file
 from privsyn.data.conversations import instruction
 from privsyn.data.settings import ImageConfig, TextExample
 from privsyn.dp.accuracy import NoisyAccuracy
@@ -96,6 +96,10 @@ class Plan(Section):
     """Epsilon of an accuracy on the certificate; the release's includes it."""
     columns: ColumnsConfig | None = None
     """How the columns of the dataset are drawn. Null: it has none."""
+    # names of releases that ask nothing stay as they were
+    answers: str | None = Field(default=None, exclude_if=lambda rule: rule is None)
+    """Name of the rule by which a model answers columns that are asked
+    (privsyn/models/language/questions.py). Null: none is."""
     models: dict[Role, ModelUse]
     partition_key: str | None
     """Public id of the account's partition key."""
@@ -131,6 +135,9 @@ class Plan(Section):
         # privacy: columns without a draw would be priced as if they cost nothing
         if (self.columns is None) != (not self.dataset.columns):
             raise ValueError("columns, which pays for dataset.columns, goes with them")
+        asked = len(in_file(self.dataset.columns)) < len(self.dataset.columns)
+        if not asked == ("answers" in self.models) == (self.answers is not None):
+            raise ValueError("answers, their rule and their model, go with columns that are asked")
         return self
 
     @classmethod
@@ -289,9 +296,11 @@ def pricing_facts(
 
 IDENTITY = (
     "plan_schema method settings dataset account adjacency unit unit_ids max_records_per_unit "
-    "target_epsilon target_delta draw paid_epsilon columns models partition_key amplified"
+    "target_epsilon target_delta draw paid_epsilon columns answers models partition_key amplified"
 ).split()
 """Fields of a plan that enter the release id. Derived numbers follow from them."""
+_WHERE_ANY = ("columns", "answers")
+"""Those that say nothing where they are null: releases without them have the names they had."""
 
 
 _NAMED = 10
@@ -333,7 +342,7 @@ def release_id(identity: Mapping[str, Any]) -> str:
 
     A model is named by what it is: where its files have a digest, their folder's name says nothing.
     """
-    named = {key: identity[key] for key in IDENTITY if key != "columns" or identity[key]}
+    named = {key: identity[key] for key in IDENTITY if key not in _WHERE_ANY or identity.get(key)}
     named["models"] = {role: _model(use) for role, use in named["models"].items()}
     return f"{identity['method']}-{identity_digest(named)[:16]}"
 
@@ -341,7 +350,7 @@ def release_id(identity: Mapping[str, Any]) -> str:
 ASKED = tuple(
     key
     for key in IDENTITY
-    if key not in ("plan_schema", "settings", "dataset", "unit_ids", "partition_key", "amplified")
+    if key not in "plan_schema settings dataset unit_ids answers partition_key amplified".split()
 )
 """Fields of the identity that no version of privsyn fills in by rules of its own."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from privsyn import layout
@@ -22,9 +23,11 @@ from privsyn.evaluation.audit import (
     gather,
 )
 from privsyn.evaluation.metrics import read_evaluation
+from privsyn.progress import ASKING, under_way
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
+from privsyn.stages.draw import load_answerer
 
 DETECTORS: Mapping[str, Mapping[str, Detector]] = {
     "text": TEXTS,
@@ -141,7 +144,14 @@ def held_out(ctx: Context, plan: Plan) -> list[Record]:
     if not dataset.has_holdout:
         return []
     key = ctx.charged_account().partition_key.reveal()
-    return [private.reveal() for private in read_holdout(dataset, key)]
+    # privacy: loaded whether there is a record or not
+    answerer = load_answerer(open_plan(ctx, plan))
+    records = [private.reveal() for private in read_holdout(dataset, key)]
+    if answerer is None:
+        return records
+    ask = answerer.ask(dataset.columns)
+    with under_way(ctx.on_progress, ASKING):
+        return [replace(one, row=ask(one.content, one.row)) for one in records]
 
 
 def either_side(ctx: Context, plan: Plan) -> Iterator[tuple[bool, Record]]:

@@ -8,16 +8,19 @@ on them. They hold no text, no unit and no label but those the config declares.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from privsyn.data.columns import MISSING, OTHER
+from privsyn.data.columns import MISSING, OTHER, Ask
 from privsyn.data.readers.formats import columns_of_people, read_records
 from privsyn.data.row_counts import RowCounts, advice, of_another_language
 from privsyn.errors import DataError, PrivsynError
 from privsyn.modalities.registry import modality_of
+from privsyn.models.loading import load_role
 from privsyn.models.references import ENGLISH
+from privsyn.progress import ASKING, under_way
 from privsyn.publishing import trackers_of
 from privsyn.release.advice import (
     TrainedOn,
@@ -44,16 +47,20 @@ def count(ctx: Context) -> dict[str, dict[str, Any]]:
 
     Raises:
         DataError: A file is missing, empty, damaged or lacks a column.
+        ModelError: The model that answers columns cannot be loaded.
     """
     dataset, counts_of = ctx.dataset, {}
     places = {name: ctx.source_path(getattr(dataset, name)) for name in ("path", "test_path")}
-    located = dataset.model_copy(update=places)
+    located, config = dataset.model_copy(update=places), ctx.config
+    ask: Ask | None = None
+    if dataset.asked:
+        ask = load_role(config.models, "answers", config.performance).ask(dataset.columns)
     for path, place in ((dataset.source, None), (dataset.test_path, located.test_path)):
         if path is None:
             continue
         row_counts = RowCounts()
-        for _ in read_records(located, place, row_counts):
-            pass
+        with under_way(ctx.on_progress, ASKING if ask else "read records"):
+            deque(read_records(located, place, row_counts, ask), maxlen=0)
         counts = row_counts.report(dataset.labels, dataset.max_records_per_unit)
         # Ids of rows, it may be, though an export doubled some: another column may say whose.
         if 1 < counts["kept"] < 2 * counts["units"] and not modality_of(dataset).by_file:
@@ -214,6 +221,9 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
             for kind in (OTHER, MISSING)
         )
         table[f"column {name}"] = ", ".join(shares)
+    for name, answers in counts.get("answers", {}).items():
+        each = (f"{records:,} {answer}" for answer, records in answers.items() if records)
+        table[f"column {name}"] = ", ".join(each) or "nobody was asked"
     most = counts["records_per_unit_at_most"]
     thing = kind.things.removesuffix("s") if most == 1 else kind.things
     with_most = "" if facts["column"] is None else f", with {most:,} {thing} at most"

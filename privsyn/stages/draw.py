@@ -31,10 +31,12 @@ from privsyn.errors import (
 )
 from privsyn.ledger.leases import Lease
 from privsyn.methods.base import Backends, Draw, DrawsSamples, Exhibit, Sample, TrainsModel
+from privsyn.models.language.likelihood import Readable
+from privsyn.models.language.questions import Answerer
 from privsyn.models.loading import ROLES, load_role
 from privsyn.models.rows import NO_ROWS, SyntheticRows
 from privsyn.release.certificate import accuracy_figures
-from privsyn.release.plan import Plan
+from privsyn.release.plan import ModelUse, Plan
 from privsyn.release.workdir import (
     ACCURACY,
     BUCKETS,
@@ -174,17 +176,40 @@ def load_planned_models(release: OpenPlan, backends: Backends | None = None) -> 
         ModelError: One cannot be loaded, or is not the planned one.
     """
     backends = load_models(release.ctx, release) if backends is None else backends
-    plan = release.plan
-    for role, use in plan.models.items():
-        if backends.models[role].revision != use.revision:
-            setting = ROLES[role].setting
-            raise ModelError(
-                f"the {role} model is not the one release {plan.id} was planned with, which is "
-                f"{use.source}: {setting} names another, or its files changed.",
-                hint=f"Set {setting}={use.source} (-S), or put its files back, and run again; or "
-                "plan a new release.",
-            )
+    for role, use in release.plan.models.items():
+        if role != "answers":  # load_answerer
+            _refuse_other(release.id, role, use, backends.models[role])
     return backends
+
+
+def _refuse_other(name: str, role: str, use: ModelUse, model: Any) -> None:
+    if model.revision != use.revision:
+        setting = ROLES[role].setting
+        raise ModelError(
+            f"the {role} model is not the one release {name} was planned with, which is "
+            f"{use.source}: {setting} names another, or its files changed.",
+            hint=f"Set {setting}={use.source} (-S), or put its files back, and run again; or "
+            "plan a new release.",
+        )
+
+
+def load_answerer(release: OpenPlan, backends: Backends | None = None) -> Answerer | None:
+    """The planned model that answers columns; None where none is asked.
+
+    Raises:
+        ModelError: As ``load_planned_models``.
+    """
+    use, config = release.plan.models.get("answers"), release.ctx.config
+    if use is None:
+        return None
+    loaded = () if backends is None else backends.models.values()
+    shared = next((model for model in loaded if isinstance(model, Readable)), None)
+    if shared is None:
+        model: Answerer = load_role(config.models, "answers", config.performance)
+    else:  # the method's own language model: no second copy of its weights
+        model = Answerer(shared.network, shared.tokenizer, config.models.language, shared.revision)
+    _refuse_other(release.id, "answers", use, model)
+    return model
 
 
 def _journal(release: OpenPlan, part: int | str, lease: Lease, work: Workdir) -> Draws:

@@ -13,7 +13,7 @@ from privsyn.models.language.text_variation import TextVariation
 from privsyn.models.trial import SENTENCE
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
-from privsyn.stages.draw import load_planned_models
+from privsyn.stages.draw import load_answerer, load_planned_models
 
 
 def minutes(ctx: Context, plan: Plan) -> dict[str, float]:
@@ -33,7 +33,16 @@ def minutes(ctx: Context, plan: Plan) -> dict[str, float]:
         )
     release = open_plan(ctx, plan)
     units = size * (1 - plan.dataset.holdout)
-    kinds = _works(release, load_planned_models(release), units)
+    models = load_planned_models(release)
+    kinds = list(_works(release, models, units))
+    if answerer := load_answerer(release, models):
+        asked = [one for one in plan.dataset.columns.values() if one.ask is not None]
+
+        def answer(number: int) -> None:
+            for place in range(number):
+                answerer.answer(asked[place % len(asked)], 8 * SENTENCE)
+
+        kinds.append(Work("answers", units * len(asked), answer, most=8))
     return {work.things: work.count * _seconds(work) / 60 for work in kinds}
 
 

@@ -19,7 +19,8 @@ from privsyn.data.row_counts import RowCounts
 from privsyn.data.settings import examples
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.leases import Lease
-from privsyn.methods.base import TrainsModel
+from privsyn.methods.base import Backends, TrainsModel
+from privsyn.progress import ASKING, under_way
 from privsyn.release.plan import Plan
 from privsyn.release.workdir import (
     ACCURACY,
@@ -44,10 +45,17 @@ from privsyn.stages.base import (
     trace_stage,
 )
 from privsyn.stages.columns import draw_columns
+from privsyn.stages.draw import load_answerer
 
 
 @again_if_finished
-def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None) -> int:
+def partition(
+    ctx: Context,
+    plan: Plan | OpenPlan,
+    *,
+    shards: int | None = None,
+    backends: Backends | None = None,
+) -> int:
     """Begin the release in the ledger, durably, and only then sort the records.
 
     Where columns stand beside the text, their noisy marginals are drawn from all records here.
@@ -59,6 +67,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
         ctx: Config and ledger.
         plan: The release; its account must hold a RESERVED entry, or a BEGUN one.
         shards: Parts to begin it in. None: as many as the plan says.
+        backends: Models already loaded: one of them may answer columns that are asked.
 
     Returns:
         Number of shards to generate. A resumed release keeps the number it began with. Zero where
@@ -68,6 +77,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
         ConfigError: A public file shares text with the private one.
         DataError: The private file changed since the release was reserved, or no record of it can
             be used.
+        ModelError: The model that answers columns is missing, or is not the planned one.
         ReleaseLost: The release has begun and its scratch, or a journal of a part that was drawn,
             is gone.
         LeaseHeld: Another live process partitions this release.
@@ -79,8 +89,10 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
         if entry.state == "COMMITTED":
             return 0
         with ExitStack() as stack:
+            answerer = None
             if entry.state == "RESERVED":  # begun, it was looked at, and is resumed as it is
                 release = _looked_through(release, stack)
+                answerer = load_answerer(release, backends)
             account = ctx.charged_account()
             work = find_workdir(ctx, ctx.ledger.releases.get(plan.id))
             # From here on the cost is final: what follows reads records into buckets.
@@ -92,17 +104,20 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
             if not work.is_finished(PARTITION):
                 if read_marker(work.folder / BUCKETS) is None:
                     release = _read_once(release, work.folder / READ)
-                write_partition(
-                    release.source,
-                    key,
-                    release.cells,
-                    work.folder / BUCKETS,
-                    files,
-                    # privacy: with the name, for a seed that was copied to another release
-                    seed=work.seed and f"{plan.id} {work.seed}",
-                    before_finish=partial(_finish, release, work, lease, key),
-                    row_counts=row_counts,
-                )
+                    answerer = answerer or load_answerer(release, backends)
+                with under_way(ctx.on_progress, ASKING if answerer else "sort records"):
+                    write_partition(
+                        release.source,
+                        key,
+                        release.cells,
+                        work.folder / BUCKETS,
+                        files,
+                        # privacy: with the name, for a seed that was copied to another release
+                        seed=work.seed and f"{plan.id} {work.seed}",
+                        before_finish=partial(_finish, release, work, lease, key),
+                        row_counts=row_counts,
+                        ask=answerer and answerer.ask(plan.dataset.columns),
+                    )
                 # Shards that read all records share one file of buckets, hence the set.
                 names = [name for shard in range(files) for name in bucket_files(shard)]
                 names += [HELD_OUT] if plan.accuracy is not None else []

@@ -33,6 +33,7 @@ from privsyn.methods.registry import METHODS, load_method
 from privsyn.modalities.registry import drawn_with, modality_of
 from privsyn.models.gpus import visible_cards
 from privsyn.models.images.image_folders import check_encoder, refuse_unknown_label
+from privsyn.models.language.questions import RULE
 from privsyn.models.loading import describe_role
 from privsyn.models.model_identity import ModelIdentity, locate, size_in_words
 from privsyn.models.references import IMAGE_ENCODER, PACKAGED, ModelReference
@@ -111,6 +112,7 @@ def plan(
         draw=config.privacy.draw,
         columns=config.columns if identity.columns else None,
         paid_epsilon=price.paid,
+        answers=RULE if "answers" in models else None,
         models={
             role: ModelUse(source=one.source, revision=one.revision, dtype=dtype)
             for role, one in models.items()
@@ -153,7 +155,9 @@ def _models(ctx: Context, method: Method[Any], given: Any) -> Mapping[Role, Mode
     """The models of a release, and what measures it: refused now, not after it is paid for."""
     config = ctx.config
     ctx.check_files(method.name)
-    models = {role: describe_role(config.models, role, ctx.cache) for role in method.roles(given)}
+    asks: tuple[Role, ...] = ("answers",) if config.dataset.asked else ()
+    roles = (*method.roles(given), *asks)
+    models = {role: describe_role(config.models, role, ctx.cache) for role in roles}
     _check_modality(config, method, models)
     _refuse_small(config, method.name, models)
     if config.evaluate.enabled and config.evaluate.models:

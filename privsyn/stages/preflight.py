@@ -15,7 +15,7 @@ from privsyn.methods.base import Backends
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.check import tracked
-from privsyn.stages.draw import load_planned_models
+from privsyn.stages.draw import load_answerer, load_planned_models
 from privsyn.stages.folder import key_id
 from privsyn.stages.measure import check_models
 
@@ -56,7 +56,11 @@ def preflight(
     if ctx.config.evaluate.enabled and release.source.has_holdout:
         check_models(ctx, plan)
     backends = load_planned_models(release, backends)
+    answerer = load_answerer(release, backends)
     try:
+        for column in plan.dataset.columns.values():
+            if answerer is not None and column.ask is not None:
+                answerer.check(column)
         release.method.preflight(release.settings, plan.privacy_unit, plan.dataset.labels, backends)
     except (PrivsynError, MemoryError, OSError):
         raise

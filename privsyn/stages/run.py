@@ -46,7 +46,7 @@ def draw(ctx: Context, plan: Plan | OpenPlan, *, on_step: OnStep = None) -> None
         with step("partition"):
             # Parts are for processes side by side, each with a model of its own. Here the trained
             # model is loaded once; a release that has begun in several parts goes on in those.
-            shards = partition(ctx, release, shards=1 if trains else None)
+            shards = partition(ctx, release, shards=1 if trains else None, backends=backends)
         if trains:
             with step("train"):
                 train(ctx, release, backends=backends)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from privsyn.address import Address, Origin, Source, Stream
-from privsyn.data.columns import Column, in_cells
+from privsyn.data.columns import Ask, Column, in_cells, in_file
 from privsyn.data.contents import Unusable, content_columns, content_of
 from privsyn.data.conversations import messages_of
 from privsyn.data.public_files import pieces
@@ -203,10 +203,23 @@ def check_rows(cfg: DatasetConfig) -> None:
     """
     for path in [source_of(cfg)] + ([source_of(cfg, cfg.test_path)] if cfg.test_path else []):
         check_source(cfg, path)
+        _refuse_asked(cfg, path)
         columns = _columns(cfg, path)
         for row in _rows(cfg, path, columns):
             if "unit" in columns and not isinstance(row, str):
                 _refuse_lost(cfg, path, row[-1])
+
+
+def _refuse_asked(cfg: DatasetConfig, path: Origin) -> None:
+    """Refuse a source that has a column for which a model is asked: one of the two is a mistake."""
+    # privacy: of JSON Lines the keys of most rows, so that no record decides
+    names = _names(cfg, path) if cfg.asked else ()
+    if both := [name for name in cfg.asked if name in names]:
+        raise DataError(
+            f"column {both[0]!r} (dataset.columns, with ask) is in {path}: a model is asked for "
+            "what no file has.",
+            hint="Leave ask out and take the file's, or give the column another name.",
+        )
 
 
 def _refuse_lost(cfg: DatasetConfig, path: Origin, unit: Any) -> None:
@@ -216,7 +229,10 @@ def _refuse_lost(cfg: DatasetConfig, path: Origin, unit: Any) -> None:
 
 
 def read_records(
-    cfg: DatasetConfig, path: Origin | None = None, row_counts: RowCounts | None = None
+    cfg: DatasetConfig,
+    path: Origin | None = None,
+    row_counts: RowCounts | None = None,
+    ask: Ask | None = None,
 ) -> Iterator[Private[Record]]:
     """The usable records of the private file, streaming, in file order.
 
@@ -227,6 +243,7 @@ def read_records(
         cfg: Path, columns and declared labels.
         path: Another file with the same columns, instead of ``cfg.path``.
         row_counts: Filled in while reading. Internal.
+        ask: Answers the columns that are asked, of every record; without it they are missing.
 
     Returns:
         An iterator; it also raises DataError if the file turns out to be cut off.
@@ -236,7 +253,9 @@ def read_records(
     """
     source = source_of(cfg, path)
     check_source(cfg, source)
-    return _records(cfg, source, _columns(cfg, source), row_counts or RowCounts())
+    if ask is not None:
+        _refuse_asked(cfg, source)
+    return _records(cfg, source, _columns(cfg, source), row_counts or RowCounts(), ask)
 
 
 def _rows(cfg: DatasetConfig, path: Origin, columns: Mapping[str, str]) -> Iterator[Row | str]:
@@ -289,28 +308,35 @@ def lines_and_values(
 def columns_of_people(cfg: DatasetConfig, path: Origin | None) -> list[str]:
     """Columns whose names say that they hold ids of people, besides those of the settings."""
     path = source_of(cfg, path)
-    first = path if isinstance(path, Stream) else _parts(cfg, path)[0]
-    if isinstance(first, Address):  # a header would cost a request to the object store
+    if isinstance(path, Address):  # a header would cost a request to the object store
         return []
-    named = {*_columns(cfg, path).values()}
-    try:
-        names = read_header(first).names
-    except DataError:
-        return []
+    named, names = {*_columns(cfg, path).values()}, _names(cfg, path)
     return [name for name in names if name not in named and called_after_people(name)]
+
+
+def _names(cfg: DatasetConfig, path: Origin) -> tuple[str, ...]:
+    """Columns of a source by its first file; none where that has no header."""
+    try:
+        return read_header(path if isinstance(path, Stream) else _parts(cfg, path)[0]).names
+    except DataError:
+        return ()
 
 
 def _columns(cfg: DatasetConfig, path: Origin) -> Mapping[str, str]:
     """Setting -> column. The content comes first, the unit last."""
     # In a folder of images every file is a unit.
     unit = FILE if cfg.unit is None and _holds_images(cfg) and is_folder(path) else cfg.unit
-    beside = {f"columns.{name}": name for name in cfg.columns}
+    beside = {f"columns.{name}": name for name in in_file(cfg.columns)}
     columns = {**content_columns(cfg), "label": cfg.label, **beside, "unit": unit}
     return {setting: column for setting, column in columns.items() if column is not None}
 
 
 def _records(
-    cfg: DatasetConfig, path: Origin, columns: Mapping[str, str], row_counts: RowCounts
+    cfg: DatasetConfig,
+    path: Origin,
+    columns: Mapping[str, str],
+    row_counts: RowCounts,
+    ask: Ask | None,
 ) -> Iterator[Private[Record]]:
     labels = {folded(label): label for label in reversed(cfg.labels) if folded(label)}
     declared = {label_id(label): label for label in cfg.labels}
@@ -341,9 +367,10 @@ def _records(
         if isinstance(content, Unusable):
             row_counts.count_dropped(content.reason)
             continue
-        first = width + has_labels
-        beside = row[first : first + len(cfg.columns)]
+        values = dict(zip(in_file(cfg.columns), row[width + has_labels :], strict=False))
+        beside = [values.get(name) for name in cfg.columns]
         cells = tuple(map(Column.cell, cfg.columns.values(), beside))
+        cells = ask(content, cells) if ask else cells
         record = Record(unit, label, content or in_cells(cfg.columns, cells), cells)
         row_counts.count_used(record)
         row_counts.count_columns(cfg.columns, record.row, beside)

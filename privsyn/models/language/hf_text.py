@@ -72,7 +72,7 @@ class HFTextModel:
         self._cache_argument = rowwise.refuse_unusable(model, tokenizer, source)
         self._forward_takes = set(inspect.signature(model.forward).parameters)
         self.revision = revision
-        self.network, self._tokenizer, self._source = model, tokenizer, source
+        self.network, self.tokenizer, self._source = model, tokenizer, source
         self._rows = rows_per_pass
         self._tokens_held = cache_bytes / _bytes_per_token(model)
         self._prompts = PromptEncoder(tokenizer, source)
@@ -97,7 +97,7 @@ class HFTextModel:
         A likelier digit would make numbers longer, not more frequent.
         """
         row = self._prompts.reference(text.strip(), " ", _LONGEST_TEXT)
-        names = dict(zip(row, self._tokenizer.convert_ids_to_tokens(row), strict=True))
+        names = dict(zip(row, self.tokenizer.convert_ids_to_tokens(row), strict=True))
         return sorted(
             token for token, name in names.items() if token in self._plain and _speaks(name)
         )
@@ -196,7 +196,7 @@ class HFTextModel:
     def _text(self, tokens: Sequence[int]) -> str:
         """What tokens say, special ones left out."""
         plain = [token for token in tokens if token in self._plain]
-        text: str = self._tokenizer.decode(plain, clean_up_tokenization_spaces=False)
+        text: str = self.tokenizer.decode(plain, clean_up_tokenization_spaces=False)
         return text
 
     def _batches(self, order: Sequence[int], lengths: Sequence[int]) -> Iterator[Sequence[int]]:

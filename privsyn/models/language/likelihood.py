@@ -25,6 +25,7 @@ class Readable(Protocol):
 
     network: Any
     tokenizer: Any
+    revision: str
 
 
 def log_likelihoods(

@@ -17,7 +17,9 @@ from privsyn.airflow.project import Project
 from privsyn.config import Task
 from privsyn.errors import ConfigError
 from privsyn.stages.base import open_context
+from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve
 from tests.integration.e2e.small_project import METHODS, build_project
 
 pytestmark = pytest.mark.airflow
@@ -67,6 +69,26 @@ def test_every_task_goes_where_its_settings_say(tmp_path):
     assert {task.owner for task in dag.tasks} == {"clinic"}
     # Nobody is asked, and nothing is set aside, before the file is there.
     assert {"approve_spend", "reserve"} <= dag.task_dict["wait"].downstream_task_ids
+
+
+def test_a_partition_that_asks_a_model_is_a_process_on_a_card(tmp_path, monkeypatch):
+    urgent = {"values": ["yes", "no"], "ask": "Is it urgent?"}
+    dag = dag_of(tmp_path / "project", {"dataset": {"columns": {"urgent": urgent}}})
+    task = dag.task_dict["partition"]
+    assert task.pool == "gpu"
+    assert "has a model\nanswer urgent of each, in the pool `gpu`" in dag.doc_md
+    ctx = open_context(tmp_path / "project" / "params.yaml")
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    task.plan, ran = planned.model_dump(mode="json"), []
+
+    def apart(*args):
+        ran.append(args[2:4])
+        partition(ctx, planned)
+
+    monkeypatch.setattr(task, "apart", apart)
+    shards, _ = task.run_stage(ctx, {})
+    assert (ran, shards) == ([("stage", "partition")], [0, 1])
 
 
 def test_an_audit_that_blocks_lets_nothing_through_that_was_not_measured(tmp_path):
