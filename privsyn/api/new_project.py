@@ -463,6 +463,8 @@ def column_of(words: str, answer: str = "the answer") -> dict[str, Any]:
     {'date': {'start': '2024-01-01', 'end': '2026-12-31'}}
     >>> column_of("web, phone")
     {'values': ['web', 'phone']}
+    >>> column_of("yes, no ask: Is it urgent?")
+    {'values': ['yes', 'no'], 'ask': 'Is it urgent?'}
 
     Raises:
         ConfigError: It is none of these.
@@ -476,12 +478,30 @@ def column_of(words: str, answer: str = "the answer") -> dict[str, Any]:
         numbers = max(1, round((float(high) - float(low)) * 10**decimals) + 1)
         column = {"range": [float(low), float(high)], "bins": int(bins or min(10, numbers))}
         return column | ({"decimals": decimals} if decimals else {})
+    words, _, question = words.partition(" ask: ")
     if values := label_list(words):
-        return {"values": list(values)}
+        return {"values": list(values)} | ({"ask": question.strip()} if question else {})
     raise ConfigError(
         f"{answer} names nothing that the column can hold.",
         hint="Write what it can hold: web,phone or 18 to 95 or 2024-01-01 to 2026-12-31.",
     )
+
+
+def declared(columns: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Columns as they are declared, of which some are said in a person's words.
+
+    Raises:
+        ConfigError: See ``column_of``.
+    """
+    return {
+        name: column_of(one, f"columns: {name}={one}") if isinstance(one, str) else dict(one)
+        for name, one in columns.items()
+    }
+
+
+def in_data(columns: Mapping[str, Any]) -> list[str]:
+    """Those of ``declared`` that the data have; a model answers the others."""
+    return [name for name, one in declared(columns).items() if "ask" not in one]
 
 
 Ask = Callable[[str, str, Callable[[str], Any]], Any]
@@ -645,17 +665,18 @@ class _Interview:
         return names
 
     def _declared(self, answer: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
-        declared: Mapping[str, Any] = (
-            answer
-            if isinstance(answer, Mapping)
-            else dict(one.partition("=")[::2] for one in answer)
-        )
-        for name in declared:
+        if not isinstance(answer, Mapping):
+            pairs = [one.partition("=")[::2] for one in answer]
+            names = [name for name, _ in pairs]
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise ConfigError(
+                    f"{self._option('columns')}={twice} is given twice.",
+                    hint="Say once what it can hold.",
+                )
+            answer = dict(pairs)
+        for name in in_data(answer):
             self._column("columns", name)
-        return {
-            name: column_of(one, f"columns: {name}={one}") if isinstance(one, str) else dict(one)
-            for name, one in declared.items()
-        }
+        return declared(answer)
 
     def sizes(self) -> None:
         """Ask how many people there are, how long texts are, and how many are wanted."""

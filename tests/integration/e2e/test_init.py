@@ -346,6 +346,14 @@ def test_columns_are_declared_by_a_persons_words_and_never_by_values(init, tmp_p
     assert config.dataset.columns["channel"].values == ("web", "phone")
     assert config.dataset.columns["day"].date.by == "year"
     assert "fax" not in (tmp_path / "told/params.yaml").read_text()
+    told = init("asks", *given, "--columns", "urgent=yes, no ask: Is it urgent?", answers={})
+    assert told[0] == 0, told
+    urgent = load_config(tmp_path / "asks/params.yaml").dataset.columns["urgent"]
+    assert (urgent.values, urgent.ask) == (("yes", "no"), "Is it urgent?")
+    twice = ("--columns", "channel=web", "--columns", "channel=phone")
+    code, _, err, _ = init("wrong", *given, *twice)
+    assert code == 2
+    assert "--columns=channel is given twice. Say once what it can hold." in " ".join(err.split())
     for wrong, message in (
         ("Channel=web", "Did you mean 'channel'?"),
         ("channel", "web,phone or 18 to 95"),
