@@ -116,7 +116,7 @@ def partition(
                         seed=work.seed and f"{plan.id} {work.seed}",
                         before_finish=partial(_finish, release, work, lease, key),
                         row_counts=row_counts,
-                        ask=answerer and answerer.ask(plan.dataset.columns),
+                        ask=answerer.ask(plan.dataset.columns) if answerer else None,
                     )
                 # Shards that read all records share one file of buckets, hence the set.
                 names = [name for shard in range(files) for name in bucket_files(shard)]
