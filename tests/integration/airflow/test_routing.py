@@ -77,7 +77,8 @@ def test_a_partition_that_asks_a_model_is_a_process_on_a_card(tmp_path, monkeypa
     task = dag.task_dict["partition"]
     assert task.pool == "gpu"
     assert "has a model\nanswer urgent of each, in the pool `gpu`" in dag.doc_md
-    ctx = open_context(tmp_path / "project" / "params.yaml")
+    nobody = ("account.approval.spend_above=null", "account.approval.publish=false")
+    ctx = open_context(tmp_path / "project" / "params.yaml", nobody)
     planned = plan(ctx, "invisible_ink", open_account=True)
     reserve(ctx, planned)
     task.plan, ran = planned.model_dump(mode="json"), []
