@@ -170,7 +170,7 @@ def task_arguments(config: Config, method: str, dvc_pool: str, task: Task) -> di
         task: Its name.
     """
     schedule = config.schedule.get(method, ScheduleConfig())
-    loads = task in _LOADS_MODELS or (task == "partition" and config.dataset.asked)
+    loads = task in _LOADS_MODELS or (task == "partition" and config.dataset.questions)
     pool = GPU_POOL if loads else dvc_pool if task in _RUNS_DVC else None
     arguments: dict[str, Any] = {"task_id": task} | ({"pool": pool} if pool else {})
     return arguments | {str(name): value for name, value in schedule.tasks.get(task, {}).items()}

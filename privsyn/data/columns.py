@@ -187,8 +187,8 @@ class Column(Section):
     def domain(self) -> str:
         """What was declared, in words."""
         if self.values is not None:
-            asked = f", as a model answers: {self.ask}" if self.ask else ""
-            return f"{', '.join(self.values)} or {OTHER}{asked}"
+            answers = f", as a model answers: {self.ask}" if self.ask else ""
+            return f"{', '.join(self.values)} or {OTHER}{answers}"
         if self.range is not None:
             return f"{self.range[0]:g} to {self.range[1]:g}, drawn in {self.bins} bins"
         assert self.date is not None  # noqa: S101 - the third kind

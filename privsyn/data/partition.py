@@ -225,7 +225,7 @@ def partition(
     groups = _groups(cells)
     if is_finished(out, marker):
         return
-    if cfg.asked and ask is None:
+    if cfg.questions and ask is None:
         raise ValueError("a partition with columns that are asked needs their answers")
     # Each attempt has its own draft: two processes may partition at the same time, and the first
     # rename wins.

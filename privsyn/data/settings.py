@@ -249,9 +249,9 @@ class DatasetConfig(Section):
             )
         if self.columns and self.images is not None:
             raise ValueError("columns stand beside texts, and images is set: leave one out")
-        if self.asked and self.text is None:
+        if self.questions and self.text is None:
             raise ValueError(
-                f"columns asks for {self.asked[0]!r}, and text is null: a question needs a text"
+                f"columns asks for {self.questions[0]!r}, and text is null: a question needs a text"
             )
         used = dict.fromkeys(text_columns(self.text), "text")
         used |= {column: name for name in ("label", "unit") if (column := getattr(self, name))}
@@ -293,7 +293,7 @@ class DatasetConfig(Section):
         return self
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def questions(self) -> tuple[str, ...]:
         """Columns that a model answers; the file has the others."""
         return tuple(name for name, column in self.columns.items() if column.ask is not None)
 

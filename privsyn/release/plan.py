@@ -135,8 +135,8 @@ class Plan(Section):
         # privacy: columns without a draw would be priced as if they cost nothing
         if (self.columns is None) != (not self.dataset.columns):
             raise ValueError("columns, which pays for dataset.columns, goes with them")
-        asked = len(in_file(self.dataset.columns)) < len(self.dataset.columns)
-        if not asked == ("answers" in self.models) == (self.answers is not None):
+        asks = len(in_file(self.dataset.columns)) < len(self.dataset.columns)
+        if not asks == ("answers" in self.models) == (self.answers is not None):
             raise ValueError("answers, their rule and their model, go with columns that are asked")
         return self
 

@@ -53,7 +53,7 @@ def count(ctx: Context) -> dict[str, dict[str, Any]]:
     places = {name: ctx.source_path(getattr(dataset, name)) for name in ("path", "test_path")}
     located, config = dataset.model_copy(update=places), ctx.config
     ask: Ask | None = None
-    if dataset.asked:
+    if dataset.questions:
         ask = load_role(config.models, "answers", config.performance).ask(dataset.columns)
     for path, place in ((dataset.source, None), (dataset.test_path, located.test_path)):
         if path is None:

@@ -36,13 +36,13 @@ def minutes(ctx: Context, plan: Plan) -> dict[str, float]:
     models = load_planned_models(release)
     kinds = list(_works(release, models, units))
     if answerer := load_answerer(release, models):
-        asked = [one for one in plan.dataset.columns.values() if one.ask is not None]
+        questions = [one for one in plan.dataset.columns.values() if one.ask is not None]
 
         def answer(number: int) -> None:
             for place in range(number):
-                answerer.answer(asked[place % len(asked)], 8 * SENTENCE)
+                answerer.answer(questions[place % len(questions)], 8 * SENTENCE)
 
-        kinds.append(Work("answers", units * len(asked), answer, most=8))
+        kinds.append(Work("answers", units * len(questions), answer, most=8))
     return {work.things: work.count * _seconds(work) / 60 for work in kinds}
 
 

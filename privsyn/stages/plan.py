@@ -155,7 +155,7 @@ def _models(ctx: Context, method: Method[Any], given: Any) -> Mapping[Role, Mode
     """The models of a release, and what measures it: refused now, not after it is paid for."""
     config = ctx.config
     ctx.check_files(method.name)
-    asks: tuple[Role, ...] = ("answers",) if config.dataset.asked else ()
+    asks: tuple[Role, ...] = ("answers",) if config.dataset.questions else ()
     roles = (*method.roles(given), *asks)
     models = {role: describe_role(config.models, role, ctx.cache) for role in roles}
     _check_modality(config, method, models)

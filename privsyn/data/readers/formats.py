@@ -213,8 +213,8 @@ def check_rows(cfg: DatasetConfig) -> None:
 def _refuse_asked(cfg: DatasetConfig, path: Origin) -> None:
     """Refuse a source that has a column for which a model is asked: one of the two is a mistake."""
     # privacy: of JSON Lines the keys of most rows, so that no record decides
-    names = _names(cfg, path) if cfg.asked else ()
-    if both := [name for name in cfg.asked if name in names]:
+    names = _names(cfg, path) if cfg.questions else ()
+    if both := [name for name in cfg.questions if name in names]:
         raise DataError(
             f"column {both[0]!r} (dataset.columns, with ask) is in {path}: a model is asked for "
             "what no file has.",
