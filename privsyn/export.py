@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn import layout
-from privsyn.data.artifacts import storage_error, sync_folder
+from privsyn.data.artifacts import storage_errors, sync_folder
 from privsyn.errors import ConfigError
 from privsyn.ledger.ledger import Ledger
 from privsyn.release.facts import ReleaseFacts
@@ -250,24 +250,23 @@ def export(
     # Beside the target under a hidden name: nobody hands on half an export.
     building = target.with_name(f".{target.name}.{secrets.token_hex(4)}.new")
     try:
-        building.mkdir(parents=True)
-        inside = copy_release(folder, building / RELEASE)
-        for name in (*layout.REPORTS, layout.SIGNATURE):
-            if (folder / name).is_file():
-                shutil.copyfile(folder / name, inside / name)
-        # The copy is verified again: the original may have changed since the first check.
-        verification.raise_on_failure(inside, verification.verify(inside, ledger))
-        with (inside / layout.ARTIFACT).open(encoding="utf-8") as stream:
-            rows = [json.loads(line) for line in stream]
-        FORMATS[form][0](rows, building, inside)
-        shutil.copyfile(inside / layout.CERTIFICATE, building / layout.CERTIFICATE)
-        content = dataset_card(facts, form, license)
-        (building / "README.md").write_text(content, encoding="utf-8")
-        set_times(building, inside)
-        os.rename(building, target)
-        sync_folder(target.absolute().parent)
-    except OSError as error:
-        raise storage_error("write", target, error) from None
+        with storage_errors("write", target):
+            building.mkdir(parents=True)
+            inside = copy_release(folder, building / RELEASE)
+            for name in (*layout.REPORTS, layout.SIGNATURE):
+                if (folder / name).is_file():
+                    shutil.copyfile(folder / name, inside / name)
+            # The copy is verified again: the original may have changed since the first check.
+            verification.raise_on_failure(inside, verification.verify(inside, ledger))
+            with (inside / layout.ARTIFACT).open(encoding="utf-8") as stream:
+                rows = [json.loads(line) for line in stream]
+            FORMATS[form][0](rows, building, inside)
+            shutil.copyfile(inside / layout.CERTIFICATE, building / layout.CERTIFICATE)
+            content = dataset_card(facts, form, license)
+            (building / "README.md").write_text(content, encoding="utf-8")
+            set_times(building, inside)
+            os.rename(building, target)
+            sync_folder(target.absolute().parent)
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return target

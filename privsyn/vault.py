@@ -56,7 +56,7 @@ from privsyn.data.artifacts import (
     put_key,
     read_key,
     refuse_repository,
-    storage_error,
+    storage_errors,
 )
 from privsyn.data.journal import (
     Draws,
@@ -438,11 +438,8 @@ class ReleaseVault:
 
     def put(self, name: str, file: Path) -> None:
         """Encrypt a file and store it durably under a name."""
-        try:
-            with file.open("rb") as source:
-                self._put(name, source)
-        except OSError as error:
-            raise storage_error("read", file, error) from error
+        with storage_errors("read", file), file.open("rb") as source:
+            self._put(name, source)
 
     def get(self, name: str, file: Path) -> None:
         """Fetch an object to a private file, completely or not at all.

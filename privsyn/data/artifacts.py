@@ -92,11 +92,8 @@ def sha256_file(path: Path) -> str:
     Raises:
         StorageError: The file cannot be read.
     """
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise storage_error("read", path, error) from error
+    with storage_errors("read", path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def write_jsonl_atomic(
@@ -154,11 +151,9 @@ def atomic_file(path: Path, *, mode: int = 0o600, replace: bool = True) -> Itera
         StorageError: Disk full or no permission; the target is as it was before.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
+    with storage_errors("write", path):
         # Next to the target: a rename is atomic within one file system only.
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # of any folder above it
-        raise storage_error("write", path, error) from error
     try:
         with open(temporary, "xb", opener=private_opener) as stream:
             yield stream
@@ -189,11 +184,9 @@ def private_folder(path: Path) -> None:
     Raises:
         StorageError: It cannot be made, or a file is in its place.
     """
-    try:
+    with storage_errors("make", path):
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.chmod(0o700)
-    except OSError as error:
-        raise storage_error("make", path, error) from error
 
 
 _PROBE_BYTES = 1 << 14
@@ -210,14 +203,12 @@ def check_writable(folder: Path) -> None:
         place = place.parent
     probe = place / f".probe.{secrets.token_hex(4)}.tmp"
     try:
-        with open(probe, "xb", opener=private_opener) as stream:
+        with storage_errors("write", folder), open(probe, "xb", opener=private_opener) as stream:
             # Some bytes and a sync: a full disk or quota accepts a new name and fails at its
             # content.
             stream.write(bytes(_PROBE_BYTES))
             stream.flush()
             os.fsync(stream.fileno())
-    except OSError as error:
-        raise storage_error("write", folder, error) from error
     finally:
         with suppress(OSError):
             probe.unlink()
@@ -244,16 +235,13 @@ def wipe(path: Path) -> None:
     Raises:
         StorageError: Something in it cannot be deleted.
     """
-    try:
+    # A missing file: another process was faster.
+    with storage_errors("delete", path), suppress(FileNotFoundError):
         if path.is_symlink() or path.is_file():
             path.unlink()
         elif path.exists():
             shutil.rmtree(path)
             sync_folder(path.parent)
-    except FileNotFoundError:
-        return  # another process was faster
-    except OSError as error:
-        raise storage_error("delete", path, error) from error
 
 
 def storage_error(action: str, path: Path, error: OSError) -> StorageError:
@@ -267,6 +255,15 @@ def storage_error(action: str, path: Path, error: OSError) -> StorageError:
         errno.EROFS: "Choose a folder on a writable disk.",
     }
     return StorageError(f"cannot {action} {path}: {reason}.", hint=hints.get(error.errno or 0, ""))
+
+
+@contextmanager
+def storage_errors(action: str, path: Path) -> Iterator[None]:
+    """Turn the OSErrors of a block into ``storage_error``."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(action, path, error) from error
 
 
 def private_opener(name: str, flags: int) -> int:
@@ -338,14 +335,13 @@ def refuse_repository(file: Path, setting: str) -> None:
 
 def put_key(file: Path, content: bytes, mode: int) -> None:
     """Write a file whole, or not at all where there is one."""
-    try:
+    with storage_errors("write", file):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with atomic_file(file, mode=mode, replace=False) as stream:
-            stream.write(content)
-    except FileExistsError:
-        raise ConfigError(f"{file} is there already, and a key is never overwritten.") from None
-    except OSError as error:
-        raise storage_error("write", file, error) from error
+        try:
+            with atomic_file(file, mode=mode, replace=False) as stream:
+                stream.write(content)
+        except FileExistsError:
+            raise ConfigError(f"{file} is there already, and a key is never overwritten.") from None
 
 
 def to_npy(array: NDArray[Any]) -> bytes:

@@ -52,6 +52,7 @@ from privsyn.data.artifacts import (
     atomic_file,
     private_folder,
     storage_error,
+    storage_errors,
     sync_folder,
 )
 from privsyn.errors import LeaseHeld, PrivsynError, ReleaseLost, VerificationError
@@ -357,23 +358,18 @@ def store_file(file: Path, value: bytes) -> None:
     """Write a file beside the journal, durably."""
     if not file.parent.is_dir():
         private_folder(file.parent)
-        try:
+        with storage_errors("write", file.parent):
             # Otherwise a power cut may take the new folder with the file in it.
             sync_folder(file.parent.parent)
-        except OSError as error:
-            raise storage_error("write", file.parent, error) from error
     with atomic_file(file) as stream:
         stream.write(value)
 
 
 def stored_file(file: Path, digest: str) -> bytes:
     """The content of a file beside the journal, checked against its digest."""
-    try:
+    content = None
+    with storage_errors("read", file), suppress(FileNotFoundError):
         content = file.read_bytes()
-    except FileNotFoundError:
-        content = None
-    except OSError as error:
-        raise storage_error("read", file, error) from error
     if content is None or digest_of(content) != digest:
         raise ReleaseLost(
             f"{file} is gone, dropped or changed; its release cannot be resumed.",
@@ -412,7 +408,7 @@ class Journal(Draws):
         """
         expected = header_of(header)
         line, _ = line_of(json.dumps(expected, sort_keys=True), 0)
-        try:
+        with storage_errors("make", path):
             os.stat(path.parent)  # a folder that is gone is not made again
             if not path.exists():
                 with suppress(FileExistsError), atomic_file(path, replace=False) as stream:
@@ -420,8 +416,6 @@ class Journal(Draws):
             with open(path, "rb", opener=opener) as stream:
                 first = stream.readline()
             sync_folder(path.parent)
-        except OSError as error:
-            raise storage_error("make", path, error) from error
         refuse_other(path, parse_line(path, 1, first, 0)[0], expected)
 
     @classmethod
@@ -484,12 +478,10 @@ class Journal(Draws):
             raise refusal
 
     def _load(self, header: Mapping[str, Any]) -> None:
-        try:
+        with storage_errors("read", self._path):
             os.fchmod(self._descriptor, 0o600)
             with open(self._descriptor, "rb", closefd=False) as stream:
                 data = stream.read()
-        except OSError as error:
-            raise storage_error("read", self._path, error) from error
         whole = data.rfind(b"\n") + 1  # what follows was torn by a crash before anyone saw it
         bodies = [self._check(n, line) for n, line in enumerate(data[:whole].splitlines(True), 1)]
         if not bodies:  # never a new journal: ``create`` leaves a whole header or no file
@@ -502,10 +494,8 @@ class Journal(Draws):
             self._truncate()
         # Lines of a killed process may be in the page cache only, and are about to be used.
         self._sync()
-        try:
+        with storage_errors("write", self._path):
             sync_folder(self._path.parent)
-        except OSError as error:
-            raise storage_error("write", self._path, error) from error
 
     def _check(self, number: int, line: bytes) -> dict[str, Any]:
         body, self._crc = parse_line(self._path, number, line, self._crc)
@@ -563,10 +553,8 @@ class Journal(Draws):
 
     def _delete(self, name: str, digest: str) -> None:
         file = self._file(name)
-        try:
+        with storage_errors("delete", file):
             file.unlink(missing_ok=True)
-        except OSError as error:
-            raise storage_error("delete", file, error) from error
 
     def _file(self, name: str) -> Path:
         return self._path.with_name(f"{self._path.name}.kept") / name

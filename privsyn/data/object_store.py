@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
-from privsyn.data.artifacts import atomic_file, storage_error, wipe
+from privsyn.data.artifacts import atomic_file, storage_errors, wipe
 from privsyn.errors import ConfigError, StorageError
 
 SCHEMES = ("file", "s3", "gs", "az")
@@ -120,7 +120,7 @@ class FolderStore:
     def put(self, name: str, source: IO[bytes]) -> None:
         """Store the bytes of a file as a file of the folder."""
         target = self._folder / _check_name(name)
-        try:
+        with storage_errors("write", target):
             # Level by level: mkdir gives its mode to the last folder alone, and parents would be
             # readable.
             for folder in reversed([f for f in target.parents if f.is_relative_to(self._folder)]):
@@ -130,20 +130,18 @@ class FolderStore:
             with atomic_file(target) as out:
                 while part := source.read(PART_BYTES):
                     out.write(part)
-        except OSError as error:
-            raise storage_error("write", target, error) from error
 
     def get(self, name: str, target: IO[bytes]) -> None:
         """Write a file's bytes to ``target``."""
         file = self._folder / _check_name(name)
-        try:
-            with file.open("rb") as stream:
+        with storage_errors("read", file):
+            try:
+                stream = file.open("rb")
+            except FileNotFoundError:
+                raise missing(self.where, name) from None
+            with stream:
                 while part := stream.read(PART_BYTES):
                     target.write(part)
-        except FileNotFoundError:
-            raise missing(self.where, name) from None
-        except OSError as error:
-            raise storage_error("read", file, error) from error
 
     def exists(self, name: str) -> bool:
         """Whether the file exists."""

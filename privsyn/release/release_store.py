@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn import layout
-from privsyn.data.artifacts import sha256_file, storage_error, wipe
+from privsyn.data.artifacts import sha256_file, storage_errors, wipe
 from privsyn.data.object_store import NoSuchObject, ObjectStore, open_store
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json
@@ -311,18 +311,17 @@ class ReleaseStore:
         sources = {sha: folder / file for folder in (target, other)
                    for file, sha in _digests(folder).items()}  # fmt: skip
         try:
-            self._build(place, manifest, building, sources)
-            _refuse_other(building, manifest)
-            if check is not None:
-                check(building)
-            set_modes(building, private=manifest.lies == QUARANTINE)
-            set_times(building)
-            # It may have moved to or from quarantine: it must be in one place only.
-            for earlier in (target, other):
-                shutil.rmtree(earlier, ignore_errors=True)
-            building.replace(target)
-        except OSError as error:
-            raise storage_error("write", target, error) from error
+            with storage_errors("write", target):
+                self._build(place, manifest, building, sources)
+                _refuse_other(building, manifest)
+                if check is not None:
+                    check(building)
+                set_modes(building, private=manifest.lies == QUARANTINE)
+                set_times(building)
+                # It may have moved to or from quarantine: it must be in one place only.
+                for earlier in (target, other):
+                    shutil.rmtree(earlier, ignore_errors=True)
+                building.replace(target)
         finally:
             with suppress(OSError):
                 wipe(building)

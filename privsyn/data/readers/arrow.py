@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from privsyn.address import Address, Origin, Source, Stream
-from privsyn.data.artifacts import atomic_file, storage_error
+from privsyn.data.artifacts import atomic_file, storage_errors
 from privsyn.data.readers.columns import Header, check_header, float_unit
 from privsyn.data.readers.streams import open_bytes, split_suffix
 from privsyn.data.readers.tables import open_stream, refusal
@@ -309,10 +309,8 @@ def _unpack(path: Source, stack: ExitStack) -> Any:
     copy = stack.enter_context(tempfile.TemporaryFile())
     with open_bytes(path) as stream:
         while block := stream.read(1 << 20):
-            try:
+            with storage_errors("write", Path(tempfile.gettempdir())):
                 copy.write(block)
-            except OSError as error:
-                raise storage_error("write", Path(tempfile.gettempdir()), error) from error
     copy.seek(0)
     return copy
 
