@@ -1,7 +1,7 @@
 """What a token of InvisibleInk costs: our engine, a plain Hugging Face decode, and invink 0.1.0.
 
     python benchmarks/decode.py [--models smollm2 tiny gpt2 llama] [--batch 8 32]
-        [--dtype float32 bfloat16] [--texts 16] [--tokens 33] [--device cpu]
+        [--dtype float32 bfloat16] [--texts 16] [--tokens 33]
         [--invink /path/to/python3.12]
 
 Decode is what a token costs beyond the first, in CPU seconds (GPU: seconds): the difference of two
@@ -79,11 +79,11 @@ def references(number: int) -> list[str]:
 class Engine:
     """InvisibleInk over our engine, all texts of a fixed length."""
 
-    def __init__(self, name: str, dtype: str, batch: int, texts: int, device: str) -> None:
+    def __init__(self, name: str, dtype: str, batch: int, texts: int) -> None:
         from privsyn.models.loading import load_language_model
         from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
-        self.performance = PerformanceConfig(device=device)
+        self.performance = PerformanceConfig()
         self.model = load_language_model(ModelsConfig(language=name, dtype=dtype), self.performance)
         self.batch, self.texts = batch, texts
 
@@ -138,9 +138,7 @@ class Engine:
 class Floor:
     """The same rows through transformers' own model and cache."""
 
-    def __init__(
-        self, name: str, dtype: str, batch: int, texts: int, device: str, together: bool
-    ) -> None:
+    def __init__(self, name: str, dtype: str, batch: int, texts: int, together: bool) -> None:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -148,8 +146,7 @@ class Floor:
         from privsyn.models.references import ModelReference
 
         folder = locate(ModelReference("models.language", name)).folder
-        self.device = "cuda" if device == "auto" and torch.cuda.is_available() else device
-        self.device = "cpu" if self.device == "auto" else self.device
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
         self.model.to(self.device).eval()
         tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -269,11 +266,10 @@ def main() -> None:
     parser.add_argument("--dtype", nargs="+", default=["float32"])
     parser.add_argument("--texts", type=int, default=16, help="texts of a run")
     parser.add_argument("--tokens", type=int, default=33, help="tokens of a text")
-    parser.add_argument("--device", default="auto")
     parser.add_argument("--invink", help="a Python with invink 0.1.0 installed")
     arguments = parser.parse_args()
-    cuda = arguments.device != "cpu" and torch.cuda.is_available()
-    threads, tokens, device = torch.get_num_threads(), arguments.tokens, arguments.device
+    cuda = torch.cuda.is_available()
+    threads, tokens = torch.get_num_threads(), arguments.tokens
     print(f"Machine: {machine(threads)}. T={tokens}, {arguments.texts} texts, k=100.\n")
     if not arguments.invink:
         print("invink: left out (--invink names a Python that has it).\n", file=sys.stderr)
@@ -287,13 +283,13 @@ def main() -> None:
         for model, dtype, batch in settings:
             name = random_model(model, Path(folder))
             texts, few = arguments.texts, max(2, arguments.texts // 4)
-            engine = Engine(name, dtype, batch, texts, device)
+            engine = Engine(name, dtype, batch, texts)
             engine.run(2)
             peak = (
                 resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
             )  # before the floors load
-            alone = Floor(name, dtype, batch, few, device, together=False)
-            joined = Floor(name, dtype, batch, texts, device, together=True)
+            alone = Floor(name, dtype, batch, few, together=False)
+            joined = Floor(name, dtype, batch, texts, together=True)
             runs = [(engine.run, texts), (alone.run, few), (joined.run, texts)]
             ours, floor, whole = measure(runs, tokens, cuda)
             cells = ["-", "-", "-"]

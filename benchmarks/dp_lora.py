@@ -1,7 +1,7 @@
 """One step of DP-LoRA against a step of ordinary LoRA: tokens per second and peak memory.
 
     python benchmarks/dp_lora.py [gpt2 tiny smollm2] [--batch 8 64] [--tokens 64] [--runs 5]
-        [--device cuda] [--dtype bfloat16]
+        [--dtype bfloat16]
 
 ``gpt2`` is GPT-2-small with random weights. A step is a logical batch of full rows: per-unit
 gradients, clipping, the exact sum, noise by the sampler that is named, AdamW; or one backward pass
@@ -38,7 +38,7 @@ def load(name: str, training: Training, arguments: argparse.Namespace) -> tuple[
     """A model and a tokenizer."""
     language = "tiny" if name == "gpt2" else name  # its tokenizer
     cfg = ModelsConfig(language=language, dtype=arguments.dtype)
-    base = load_role(cfg, "base", PerformanceConfig(device=arguments.device))
+    base = load_role(cfg, "base", PerformanceConfig())
     network, tokenizer = base._take(training)
     if name == "gpt2":
         from transformers import GPT2Config, GPT2LMHeadModel
@@ -85,9 +85,9 @@ def steps(
     return private, ordinary
 
 
-def peak(device: str) -> float:
+def peak() -> float:
     """Peak memory of this process so far, MB."""
-    if device.startswith("cuda"):
+    if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
@@ -96,10 +96,10 @@ def measure_memory(name: str, batch: int, which: int, arguments: argparse.Namesp
     """Print the peak of a step above the loaded model, MB."""
     LoraTrainer._settle_passes = lambda self: None  # its private passes would hide the difference
     both = steps(name, batch, arguments)
-    if arguments.device.startswith("cuda"):
+    if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     both[which]()
-    print(peak(arguments.device))
+    print(peak())
 
 
 def main() -> None:
@@ -112,7 +112,6 @@ def main() -> None:
     parser.add_argument("--sampler", choices=get_args(Sampler), default="auto")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--memory", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -35,6 +35,8 @@ def pytest_configure(config):
     """`make fuzz` asks for its profile by name; hypothesis loads that one itself."""
     if not config.getoption("--hypothesis-profile"):
         settings.load_profile("test")
+    if "gpu" not in config.option.markexpr:  # all other tests are of the CPU
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def pytest_collection_modifyitems(items):

@@ -108,18 +108,17 @@ class ChildOperator(StageOperator):
             # Not as arguments: a password is not seen by ps.
             OVERRIDES: json.dumps([*self.settings(context), *settings]),
         }
-        with self._cards(ctx) as cards:
+        with self._cards() as cards:
             self.run_child(environment | cards, *command)
 
     @contextmanager
-    def _cards(self, ctx: StageContext) -> Iterator[dict[str, str]]:
+    def _cards(self) -> Iterator[dict[str, str]]:
         """The GPU of the child, which is its own while it runs; as its environment.
 
         A pool has a slot a card, but Airflow does not say which slot a task has got.
         """
-        cards, performance = visible_cards(), ctx.config.performance
-        # Without GPUs, or on another device, the child's environment stays as it is.
-        if not cards or performance.device not in ("auto", "cuda"):
+        cards = visible_cards()
+        if not cards:
             yield {}
             return
 

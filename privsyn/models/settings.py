@@ -169,7 +169,6 @@ class PerformanceConfig(Section):
     change how numbers are rounded, and shards change which journal holds which draw.
     """
 
-    device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N.")
     rows_per_pass: int = Field(
         default=64,
         ge=1,

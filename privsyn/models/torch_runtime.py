@@ -33,8 +33,11 @@ def ready(performance: PerformanceConfig) -> Iterator[Any]:
     """
     prepare_torch()
     with quiet():
-        set_threads(performance)
-        yield device_of(performance.device)
+        import torch
+
+        if performance.threads is not None:
+            torch.set_num_threads(performance.threads)
+        yield torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def prepare_torch() -> None:
@@ -45,14 +48,6 @@ def prepare_torch() -> None:
     # Read when torch starts. Threads that spin at barriers ran 4 times slower beside a busy
     # process.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-
-def set_threads(performance: PerformanceConfig) -> None:
-    """Use the number of CPU threads in the config."""
-    import torch
-
-    if performance.threads is not None:
-        torch.set_num_threads(performance.threads)
 
 
 def prepare_model(model: Any, device: Any) -> Any:
@@ -68,31 +63,6 @@ def prepare_model(model: Any, device: Any) -> Any:
         with torch.inference_mode():
             rowwise.pack_linears(model, head)
     return model
-
-
-def device_of(name: str) -> Any:
-    """The torch device that ``performance.device`` names.
-
-    Raises:
-        ModelError: There is no such device.
-    """
-    import torch
-
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = None
-    cards = torch.cuda.device_count()
-    if device is None or device.type not in ("cpu", "cuda"):
-        raise ModelError(f"performance.device={name!r} must be auto, cpu, cuda or cuda:N.")
-    if device.type == "cuda" and (device.index or 0) >= cards:
-        raise ModelError(
-            f"performance.device={name}: this machine has {cards} CUDA devices.",
-            hint="Use auto or cpu.",
-        )
-    return device
 
 
 @contextlib.contextmanager

@@ -70,7 +70,7 @@ def preflight(
         raise ModelError(
             f"methods.{plan.method} cannot use its models: {kind_and_place(error)}, on a public "
             "input.",
-            hint="Try other models, or performance.device=cpu.",
+            hint="Try other models, or the CPU (CUDA_VISIBLE_DEVICES=).",
         ) from None
 
 

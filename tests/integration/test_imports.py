@@ -57,7 +57,7 @@ CASES = {
     ),
     "an embedder": (
         f"{SETTINGS}from privsyn.models.loading import load_embedder\n"
-        "cpu = PerformanceConfig(device='cpu')\n"
+        "cpu = PerformanceConfig()\n"
         "load_embedder(ModelsConfig(), cpu).embed(['word ' * 999])",
         "sentence_transformers",
     ),

@@ -187,7 +187,7 @@ class ImageEmbedder:
             raise ModelError(
                 f"{self._source}: with rows_per_pass={n} an image's vector changes with its place "
                 "in the batch, which breaks the privacy guarantee.",
-                hint="Set performance.threads=1 or device=cpu.",
+                hint="Set performance.threads=1, or use the CPU (CUDA_VISIBLE_DEVICES=).",
             )
 
 

@@ -221,7 +221,7 @@ class HFEmbedder:
             raise ModelError(
                 f"{self._source}: with rows_per_pass={n} a text's vector changes with its place in "
                 "the batch, which breaks the privacy guarantee.",
-                hint="Set performance.threads=1 or device=cpu.",
+                hint="Set performance.threads=1, or use the CPU (CUDA_VISIBLE_DEVICES=).",
             )
         self._probed.add(length)
 

@@ -30,7 +30,7 @@ def folder():
 def test_its_features_are_those_of_the_package_efficientnet_lite_pytorch(folder):
     rows, columns, colors = np.meshgrid(np.arange(224), np.arange(224), np.arange(3), indexing="ij")
     shade = rows * columns // 7 + 31 * colors + (rows // 32) * (columns // 16) * 5
-    encoder = load_image_encoder(NAMED, PerformanceConfig(device="cpu"))
+    encoder = load_image_encoder(NAMED, PerformanceConfig())
     [vector] = encoder.embed([(shade % 256).astype(np.uint8)])
     # Written down from that package's own layers, batch norms and all.
     assert np.argsort(-vector)[:6].tolist() == [109, 944, 7, 113, 971, 119]
@@ -50,14 +50,14 @@ def test_a_folder_that_was_altered_or_is_of_another_network_is_refused(
     shutil.copytree(folder, own)
     (own / "config.json").write_text(json.dumps({"model_type": "efficientnet-lite0"}))
     with pytest.raises(ModelError, match="damaged or altered") as caught:
-        load_image_encoder(NAMED, PerformanceConfig(device="cpu"))
+        load_image_encoder(NAMED, PerformanceConfig())
     assert "privsyn models fetch efficientnet-lite0" in str(caught.value.hint)
     (own / "source.json").unlink()
     from safetensors.numpy import save_file
 
     save_file({"a": np.zeros(1, np.float32)}, own / "model.safetensors")
     with pytest.raises(ModelError, match="do not fit together"):
-        load_image_encoder(NAMED, PerformanceConfig(device="cpu"))
+        load_image_encoder(NAMED, PerformanceConfig())
 
 
 def test_where_it_was_not_fetched_the_message_says_how(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ def test_loading_says_nothing(folders):
         "from privsyn.models.loading import check_prompt, load_language_model as load\n"
         "from privsyn.config import ModelsConfig, PerformanceConfig\n"
         "tiny = ModelsConfig(language='tiny')\n"
-        "model = load(tiny, PerformanceConfig(rows_per_pass=16, device='cpu'))\n"
+        "model = load(tiny, PerformanceConfig(rows_per_pass=16))\n"
         "from privsyn.models.model_identity import describe\n"
         "prompt = describe(tiny).template_default\n"
         "model.private_rows(prompt, [None], ['word ' * 9000], 8, 2, declared=[None]).logits()\n"

@@ -50,7 +50,7 @@ def one_thread():
 @pytest.fixture
 def model(folders):
     def get(name, *, dtype="float32"):
-        performance = PerformanceConfig(device="cpu", threads=1)
+        performance = PerformanceConfig(threads=1)
         return load_trainable_model(ModelsConfig(language=folders(name), dtype=dtype), performance)
 
     return get
@@ -297,7 +297,7 @@ def save_dropping(folder, kind):
 def test_dropout_is_off_wherever_a_model_keeps_its_rate(folders, tmp_path, kind):
     folder = folders("gpt2") if kind == "gpt2" else save_dropping(tmp_path / "model", kind)
     cfg = ModelsConfig(language=folder)
-    trainer = stirred(load_trainable_model(cfg, PerformanceConfig(device="cpu")).trainer(TRAINING))
+    trainer = stirred(load_trainable_model(cfg, PerformanceConfig()).trainer(TRAINING))
     drawn = torch.random.get_rng_state()
     first = trainer.clipped_sum(units_of(trainer))
     np.testing.assert_array_equal(trainer.clipped_sum(units_of(trainer)), first)

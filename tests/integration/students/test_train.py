@@ -18,7 +18,7 @@ from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.training import causal_lm as student
 from privsyn.students.train import train_student
 
-ONE = PerformanceConfig(device="cpu", threads=1)
+ONE = PerformanceConfig(threads=1)
 TEXTS = [(None, "my bill is late"), (None, "please help with my visit")] * 8
 
 

@@ -12,7 +12,7 @@ from privsyn.models.references import BUILTIN
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.training import causal_lm as student
 
-ONE = PerformanceConfig(device="cpu", threads=1)
+ONE = PerformanceConfig(threads=1)
 TEXTS = [
     (None, "Dear Sir, I am writing to ask when my bill is due."),
     (None, "my visit was late"),

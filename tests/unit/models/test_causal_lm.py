@@ -90,7 +90,7 @@ def test_the_students_tokens_are_the_teachers(tokenizer):
 @pytest.fixture
 def quiet():
     """As models are loaded outside tests: peft reads names that transformers calls old."""
-    with ready(PerformanceConfig(device="cpu", threads=1)):
+    with ready(PerformanceConfig(threads=1)):
         yield
 
 
@@ -164,16 +164,16 @@ def test_an_encoder_is_read_under_a_causal_mask_and_stays_so(bert, tmp_path):
 
 def test_a_model_that_sees_the_next_token_is_refused(bert, tmp_path):
     with pytest.raises(ModelError, match="logits at a token move when the next token changes"):
-        load_language_model(ModelsConfig(language=str(bert)), PerformanceConfig(device="cpu"))
+        load_language_model(ModelsConfig(language=str(bert)), PerformanceConfig())
     made = load_language_model(
-        ModelsConfig(language=str(save_llama(tmp_path / "llama"))), PerformanceConfig(device="cpu")
+        ModelsConfig(language=str(save_llama(tmp_path / "llama"))), PerformanceConfig()
     )
     assert made.vocab_size > 0
 
 
 def test_rows_may_mix_only_where_prompts_are_public():
     """A model that reads records never gets the faster attention."""
-    cfg, performance = ModelsConfig(language="tiny"), PerformanceConfig(device="cpu")
+    cfg, performance = ModelsConfig(language="tiny"), PerformanceConfig()
     private = load_language_model(cfg, performance)._body.config._attn_implementation
     public = load_text_model(cfg, performance).network.config._attn_implementation
     assert (private, public) == ("privsyn_sdpa", "privsyn_sdpa_mixed")

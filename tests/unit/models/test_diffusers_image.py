@@ -17,7 +17,7 @@ from privsyn.models.loading import describe_role, load_image_model, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tests.unit.models.tiny_generators import save_stable_diffusion, save_unet
 
-CPU = PerformanceConfig(device="cpu", rows_per_pass=4, threads=1)
+CPU = PerformanceConfig(rows_per_pass=4, threads=1)
 LABELED = {"labels": ["cat", "dog"], "null_class": 2, "steps": 4, "guidance": 1.5}
 
 
@@ -263,7 +263,7 @@ def test_stable_diffusion_follows_the_contract(prompted):
 
 @pytest.fixture(scope="module")
 def builtin():
-    return load_role(ModelsConfig(), "image", PerformanceConfig(device="cpu", threads=1))
+    return load_role(ModelsConfig(), "image", PerformanceConfig(threads=1))
 
 
 def test_a_label_has_its_own_class(labeled):

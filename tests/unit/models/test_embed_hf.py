@@ -23,7 +23,7 @@ TEXTS = [
 
 def load(embedder="builtin", **settings):
     cfg = ModelsConfig(embedder=str(embedder), **settings)
-    return load_embedder(cfg, PerformanceConfig(rows_per_pass=16, device="cpu"))
+    return load_embedder(cfg, PerformanceConfig(rows_per_pass=16))
 
 
 @pytest.fixture(scope="module")

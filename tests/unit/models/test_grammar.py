@@ -29,7 +29,7 @@ SCHEMA = {
 def model(request, folders):
     return load_language_model(
         ModelsConfig(language=folders(request.param)),
-        PerformanceConfig(rows_per_pass=16, device="cpu"),
+        PerformanceConfig(rows_per_pass=16),
     )
 
 

@@ -31,7 +31,7 @@ def load(folders):
     @cache
     def loaded(name, dtype="float32"):
         cfg = ModelsConfig(language=folders(name), dtype=dtype)
-        return load_language_model(cfg, PerformanceConfig(rows_per_pass=16, device="cpu"))
+        return load_language_model(cfg, PerformanceConfig(rows_per_pass=16))
 
     return loaded
 
@@ -72,7 +72,7 @@ def test_a_row_does_not_see_the_others(load, name, dtype):
 
 def test_probe_refuses_a_model_whose_rows_mix(load, folders):
     model = load_language_model(
-        ModelsConfig(language=folders("llama")), PerformanceConfig(rows_per_pass=16, device="cpu")
+        ModelsConfig(language=folders("llama")), PerformanceConfig(rows_per_pass=16)
     )
     forward = model._body.forward
 
@@ -475,7 +475,7 @@ def test_rope_that_rescales_with_the_batch_is_held_to_its_first_length(tmp_path)
         },
     )
     model = load_language_model(
-        ModelsConfig(language=str(folder)), PerformanceConfig(rows_per_pass=16, device="cpu")
+        ModelsConfig(language=str(folder)), PerformanceConfig(rows_per_pass=16)
     )
     with pytest.raises(ModelError, match="32 tokens is"):
         model.check(TEMPLATE, 20, 20)
@@ -491,7 +491,7 @@ def test_rows_on_cuda(folders, dtype):
     for name in ("tiny", "llama", "gpt2"):
         model = load_language_model(
             ModelsConfig(language=folders(name), dtype=dtype),
-            PerformanceConfig(rows_per_pass=16, device="cuda"),
+            PerformanceConfig(rows_per_pass=16),
         )
         base = decoded(model, [*OTHERS, MINE])
         np.testing.assert_array_equal(decoded(model, [MINE, *OTHERS])[0], base[20])

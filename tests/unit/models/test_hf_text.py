@@ -12,7 +12,7 @@ from privsyn.models.protocols import Sampling
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 PROMPTS = ["the visit", "my bill is ready please help", "", "text", "an appointment " * 9, "late"]
-CPU = PerformanceConfig(rows_per_pass=4, device="cpu", threads=1)
+CPU = PerformanceConfig(rows_per_pass=4, threads=1)
 
 
 @pytest.fixture(scope="session")
@@ -281,7 +281,7 @@ def test_on_cuda(folders):
 
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    gpu = PerformanceConfig(rows_per_pass=4, device="cuda")
+    gpu = PerformanceConfig(rows_per_pass=4)
     for name in ("tiny", "llama", "gpt2"):
         model = load_role(ModelsConfig(language=folders(name)), "text", gpu)
         for temperature in (0, 1.0):

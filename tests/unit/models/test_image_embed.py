@@ -27,7 +27,7 @@ ODD: list[Any] = [
 
 def load(embedder="builtin", rows=16):
     cfg = ModelsConfig(image_embedder=str(embedder))
-    return load_image_embedder(cfg, PerformanceConfig(rows_per_pass=rows, device="cpu"))
+    return load_image_embedder(cfg, PerformanceConfig(rows_per_pass=rows))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_identity(tmp_path):
     raw[-1] ^= 1
     weights.write_bytes(raw)
     assert describe_role(cfg, "image_embedder").revision != same.revision
-    loaded = load_role(cfg, "image_embedder", PerformanceConfig(device="cpu"))
+    loaded = load_role(cfg, "image_embedder", PerformanceConfig())
     assert loaded.revision == describe_role(cfg, "image_embedder").revision
 
 

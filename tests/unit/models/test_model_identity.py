@@ -29,7 +29,7 @@ def identity(language, cache=None, **settings):
 def load(language, **settings):
     return load_language_model(
         ModelsConfig(language=str(language), **settings),
-        PerformanceConfig(rows_per_pass=16, device="cpu"),
+        PerformanceConfig(rows_per_pass=16),
     )
 
 
@@ -289,7 +289,7 @@ def test_an_adapter_beside_full_weights_is_refused_whatever_reads_them(folders, 
         for place in (folders("llama"), folder)
     )
     assert not torch.allclose(plain, moved)
-    performance = PerformanceConfig(device="cpu")
+    performance = PerformanceConfig()
     for setting, role in (
         ("language", "language"),
         ("language", "text"),
