@@ -119,7 +119,6 @@ ENGLISH = ("smollm2", TINY)
 
 _SHIPPED = {
     "models.language": BUILTIN,
-    "methods.distill.init": BUILTIN,
     "models.image": image_folders.BUILTIN,
     "models.image_embedder": image_folders.BUILTIN_ENCODER,
     "evaluate.encoder": image_folders.BUILTIN_ENCODER,

@@ -19,12 +19,7 @@ from privsyn.report import verification
 from privsyn.stages.audit import held_out
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.report import report
-from privsyn.students.release import (
-    StudentPlan,
-    base_folder,
-    plan_student,
-)
-from privsyn.students.train import start_folder
+from privsyn.students.release import StudentPlan, plan_student, read_first
 
 if TYPE_CHECKING:
     from privsyn.models.protocols import PromptTemplate
@@ -133,8 +128,6 @@ def _public(
     try:
         if plan_student(ctx, planned.parent).models != planned.models:
             return []
-        start = start_folder(ctx.settings(STUDENTS)) if "base" not in planned.models else None
-        public = start or base_folder(ctx)
-        return _measure(ctx, planned, public, holdout, "public", prompt_of(model))
+        return _measure(ctx, planned, read_first(ctx), holdout, "public", prompt_of(model))
     except (ConfigError, ModelError):
         return []

@@ -31,7 +31,7 @@ from privsyn.methods.shared.distill import STUDENTS, DistillConfig
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.models.model_identity import describe, fingerprint, locate
-from privsyn.models.references import BUILTIN, ModelReference, fetch
+from privsyn.models.references import ModelReference, fetch
 from privsyn.models.rows import SyntheticRows, with_row
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
@@ -129,9 +129,8 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
     if folder is None:
         base = describe(models, ctx.cache, reads_private=False)
         used["base"] = ModelUse(source=base.source, revision=base.revision, dtype=models.dtype)
-    if folder is not None or config.init == "tiny":
-        name = str(folder or "tiny")
-        place = locate(ModelReference("methods.distill.init", name))
+    else:
+        place = locate(ModelReference("methods.distill.init", str(folder)))
         settings["init"] = place.source  # not the path, which may differ between machines
         used["init"] = ModelUse(
             source=place.source, revision=fingerprint(place, ctx.cache), dtype="float32"
@@ -265,8 +264,13 @@ def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     derive(ctx, parent, folder, how, lambda building: write_model(building, files))
 
 
-def base_folder(ctx: Context) -> Path:
-    """Folder of the config's language model, downloaded if necessary."""
+def read_first(ctx: Context) -> Path:
+    """The directory that a student starts from, else that of the config's language model.
+
+    The latter, whose tokenizer the student takes, is downloaded if necessary.
+    """
+    if (start := start_folder(ctx.settings(STUDENTS))) is not None:
+        return start
     reference = ModelReference("models.language", ctx.config.models.language)
     return fetch(reference, locate(reference))
 
@@ -308,7 +312,7 @@ def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student,
         student = train_student(
             ctx.settings(STUDENTS),
             texts,
-            base_folder(ctx) if "base" in planned.models else BUILTIN,
+            read_first(ctx),
             place,
             template=_template(ctx, planned),
             performance=ctx.config.performance,

@@ -117,23 +117,20 @@ def start_folder(cfg: DistillConfig) -> Path | None:
     Raises:
         ConfigError: ``init`` names a directory that is missing or not public.
     """
-    return None if cfg.init in ("random", "tiny") else cfg.folder("init")
+    return None if cfg.init == "random" else cfg.folder("init")
 
 
 def _start(cfg: DistillConfig, folder: Path, tokenizer: Any, texts: Sequence[Encoded]) -> Any:
     """The student before its first step."""
     from privsyn.models.training import causal_lm as student
 
-    if start_folder(cfg) is not None:
+    if cfg.init != "random":
         model = student.read_model(folder)
         student.refuse_long(model, texts, cfg.max_tokens, f"methods.distill.init={folder.name}")
         return model
     longest = sum(student.room(texts, cfg.max_tokens))
     shape, vocabulary = student.Shape(*SIZES[cfg.student]), student.vocabulary_of(folder)
-    model = student.new_model(shape, vocabulary, tokenizer, longest)
-    if cfg.init == "tiny":
-        student.take_over_tiny(model, tokenizer)
-    return model
+    return student.new_model(shape, vocabulary, tokenizer, longest)
 
 
 def _fit(

@@ -41,12 +41,9 @@ class DistillConfig(ReadsFiles):
 
     student: Size = "4.4M"
     """Size, as counted in the paper; not used if init is a directory."""
-    init: Annotated[str, OnDisk("model", ("random", "tiny"))] = Field(
-        default="random", min_length=1
-    )
-    """random; tiny: from the tiny language model (its token embeddings, and its layers if the
-    student is as wide); or the directory of a causal language model, for the student's
-    architecture, tokenizer and first weights."""
+    init: Annotated[str, OnDisk("model", ("random",))] = Field(default="random", min_length=1)
+    """random, or the directory of a causal language model, for the student's architecture,
+    tokenizer and first weights."""
     epochs: int = Field(default=10, ge=1, le=1000)
     """Passes over the synthetic texts."""
     batch_size: int = Field(default=64, ge=1, le=65_536)

@@ -7,7 +7,6 @@ saved as a folder for ``models.language``.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,12 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from privsyn.errors import ConfigError, ModelError
+from privsyn.errors import ModelError
 from privsyn.models.language.prompts import PLAIN, PromptEncoder, refuse_overlong
 from privsyn.models.model_files import check_folder
 from privsyn.models.model_identity import PROMPT_FILE, read_template
 from privsyn.models.protocols import PromptTemplate
-from privsyn.models.references import BUILTIN
 
 NOT_COUNTED = -100
 """Target of a position in the prefix or the padding."""
@@ -182,59 +180,6 @@ def new_model(shape: Shape, vocabulary: int, tokenizer: Any, longest: int) -> An
             pad_token_id=end if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
         )
     )
-
-
-def take_over_tiny(model: Any, tokenizer: Any) -> None:
-    """Initialize a new Llama from the embedded language model, in place.
-
-    If the student is at least as wide, the embedded model fills the leading entries of the
-    student's weights. All further layers, heads and entries of the hidden state write zeros at
-    first, so the student begins with exactly the embedded model's predictions. If it is narrower,
-    only the token embeddings are copied, projected on the leading directions of their second
-    moments; all layers stay random.
-
-    Raises:
-        ConfigError: The student's tokenizer is not the embedded model's.
-    """
-    if tokenizer.get_vocab() != read_tokenizer(BUILTIN).get_vocab():
-        raise ConfigError(
-            "methods.distill.init=tiny needs the embedded model's tokenizer, and "
-            "models.language has another one.",
-            hint="Set methods.distill.init=random, or to the directory of a small model.",
-        )
-    source = read_model(BUILTIN)
-    have, want = source.config, model.config
-    with torch.no_grad():
-        table = source.get_input_embeddings().weight  # (vocabulary, hidden of the embedded model)
-        target = model.get_input_embeddings().weight  # (vocabulary, hidden of the student)
-        if want.hidden_size < have.hidden_size:
-            _, directions = torch.linalg.eigh(table.T @ table)  # eigenvalues rise
-            target.copy_(table @ directions[:, -want.hidden_size :].flip(1))
-            # The first logits are then as small as with random weights.
-            model.model.norm.weight.fill_(float(want.initializer_range / target.std()))
-            return
-        _fill(target, table)
-        # A norm divides by the root of a mean over all entries, and the additional ones are 0.
-        scale = math.sqrt(have.hidden_size / want.hidden_size)
-        for number, layer in enumerate(model.model.layers):
-            for part in (layer.self_attn.o_proj, layer.mlp.down_proj):
-                part.weight.zero_()  # writes nothing, unless it is filled below
-            if number >= have.num_hidden_layers:
-                continue
-            fitting = dict(layer.named_parameters())
-            for name, weight in source.model.layers[number].named_parameters():
-                if weight.ndim == 1:
-                    fitting[name][: len(weight)] = weight * scale
-                else:
-                    fitting[name][: weight.shape[0], : weight.shape[1]] = weight
-        norm = source.model.norm.weight
-        model.model.norm.weight[: len(norm)] = norm * scale
-
-
-def _fill(target: Any, source: Any) -> None:
-    """Copy a matrix into the leading entries of a larger one; all other entries become 0."""
-    target.zero_()
-    target[: source.shape[0], : source.shape[1]] = source
 
 
 def encode(
