@@ -15,9 +15,8 @@ from typing import Any
 
 import torch
 
-from privsyn.errors import ModelError
 from privsyn.models.model_files import read_json
-from privsyn.models.torch_runtime import quiet
+from privsyn.models.torch_runtime import quiet, reading, refuse_missing
 
 _UNSTABLE = (
     "transformers_version",
@@ -59,7 +58,7 @@ def convert(gguf: Path, folder: Path) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
         where = {"gguf_file": gguf.name, "local_files_only": True}
-        try:
+        with reading(gguf.name):
             split = GGUFReader(gguf).fields.get("tokenizer.ggml.pre")
             with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that ignores quiet()
                 model, info = AutoModelForCausalLM.from_pretrained(
@@ -70,20 +69,7 @@ def convert(gguf: Path, folder: Path) -> None:
                     **where,
                 )
             tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where)
-        except MemoryError:
-            raise
-        except Exception as error:  # transformers and gguf raise whatever their parsers raise
-            text = " ".join(str(error).split())[:200]
-            raise ModelError(
-                f"{gguf.name} cannot be read ({type(error).__name__}: {text}).",
-                hint="Copy or download it again, or name a folder with safetensors.",
-            ) from None
-        # transformers would fill missing tensors with random numbers and only warn.
-        if missing := sorted(info["missing_keys"]):
-            raise ModelError(
-                f"{gguf.name} lacks {len(missing)} tensors, {missing[0]} among them.",
-                hint="Copy or download it again.",
-            )
+        refuse_missing(gguf.name, info)
         folder.mkdir()
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privsyn.errors import ModelError
 from privsyn.models import model_identity
 from privsyn.models.images import image_folders
 from privsyn.models.language.prompts import PromptEncoder, refuse_overlong
@@ -26,7 +25,7 @@ from privsyn.models.model_identity import (
 from privsyn.models.protocols import Embedder, PromptTemplate, TextModel, VariationAPI
 from privsyn.models.references import ModelReference, fetch
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.models.torch_runtime import prepare_model, quiet, reading, ready
+from privsyn.models.torch_runtime import prepare_model, quiet, reading, ready, refuse_missing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -295,13 +294,7 @@ def _read(cfg: ModelsConfig, folder: Path, attention: str) -> tuple[Any, Any]:
         model, info = AutoModelForCausalLM.from_pretrained(
             folder, attn_implementation="eager", **options
         )
-    # transformers fills missing tensors with random numbers and only warns.
-    if missing := sorted(info["missing_keys"]):
-        raise ModelError(
-            f"models.language={cfg.language}: the weights lack {len(missing)} tensors, "
-            f"{missing[0]} among them.",
-            hint="Copy or download the model again.",
-        )
+    refuse_missing(f"models.language={cfg.language}", info)
     return model, tokenizer
 
 

@@ -6,12 +6,11 @@ import contextlib
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from privsyn.errors import ModelError
-from privsyn.models.references import ModelReference
 from privsyn.models.settings import PerformanceConfig
 
 CPU = Path("/proc/cpuinfo")
@@ -78,24 +77,44 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reading(reference: ModelReference) -> Iterator[None]:
+def reading(what: object) -> Iterator[None]:
     """Turn whatever the parsers of transformers and diffusers raise into a ModelError of one line.
+
+    Args:
+        what: The setting with the model, or the file, for messages.
 
     Raises:
         ModelError: The model contains its own code, or cannot be loaded.
     """
     try:
         yield
-    except ModelError:
+    except (ModelError, MemoryError):
         raise
     except Exception as error:
         text = " ".join(str(error).split())
         if "trust_remote_code" in text:
             raise ModelError(
-                f"{reference} contains its own code, which privsyn does not run.",
+                f"{what} contains its own code, which privsyn does not run.",
                 hint="Name a model of an architecture that transformers knows.",
             ) from None
         raise ModelError(
-            f"{reference} cannot be loaded ({type(error).__name__}: {text[:200]}).",
-            hint=f"Copy or download the model again, or use {reference.offline_name}.",
+            f"{what} cannot be loaded ({type(error).__name__}: {text[:200]}).",
+            hint="Copy or download it again, or name another model.",
         ) from None
+
+
+def refuse_missing(what: object, info: Mapping[str, Any]) -> None:
+    """Refuse incomplete weights: transformers fills missing tensors with random numbers and warns.
+
+    Args:
+        what: As in ``reading``.
+        info: What ``from_pretrained`` gives by ``output_loading_info``.
+
+    Raises:
+        ModelError: Names one of them.
+    """
+    if missing := sorted(info["missing_keys"]):
+        raise ModelError(
+            f"{what}: the weights lack {len(missing)} tensors, {missing[0]} among them.",
+            hint="Copy or download it again, or name another model.",
+        )

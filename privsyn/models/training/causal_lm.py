@@ -22,6 +22,7 @@ from privsyn.models.language.prompts import PLAIN, PromptEncoder, refuse_overlon
 from privsyn.models.model_files import check_folder
 from privsyn.models.model_identity import PROMPT_FILE, read_template
 from privsyn.models.protocols import PromptTemplate
+from privsyn.models.torch_runtime import reading
 
 NOT_COUNTED = -100
 """Target of a position in the prefix or the padding."""
@@ -92,10 +93,8 @@ def read_tokenizer(folder: Path) -> Any:
     """
     from transformers import AutoTokenizer
 
-    try:
+    with reading(f"the tokenizer in {folder.name}"):
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # transformers raises whatever its parsers raise
-        raise _unreadable(folder, "tokenizer", error) from None
     if tokenizer.eos_token_id is None and tokenizer.sep_token is not None:
         tokenizer.eos_token = tokenizer.sep_token  # BERT puts texts between [CLS] and [SEP]
         if tokenizer.bos_token_id is None and tokenizer.cls_token is not None:
@@ -124,12 +123,10 @@ def read_model(folder: Path, dtype: str = "float32") -> Any:
 
     check_folder(folder, folder.name)
     options = {"dtype": getattr(torch, dtype), "local_files_only": True}
-    try:
+    with reading(f"the model in {folder.name}"):
         model = AutoModelForCausalLM.from_pretrained(folder, **options)
         if peeks(model):
             model = AutoModelForCausalLM.from_pretrained(folder, is_decoder=True, **options)
-    except Exception as error:  # transformers raises whatever its parsers raise
-        raise _unreadable(folder, "model", error) from None
     refuse_peeking(model, folder.name)
     return model
 
@@ -142,10 +139,8 @@ def vocabulary_of(base: Path) -> int:
     """
     from transformers import AutoConfig
 
-    try:
+    with reading(f"the config in {base.name}"):
         config = AutoConfig.from_pretrained(base, local_files_only=True).get_text_config()
-    except Exception as error:  # transformers raises whatever its parsers raise
-        raise _unreadable(base, "config", error) from None
     return int(config.vocab_size)
 
 
@@ -271,11 +266,3 @@ def prompt_of(folder: Path) -> PromptTemplate:
     template, _ = read_template(folder, folder.name)
     has_prompt = (folder / PROMPT_FILE).is_file()
     return template if has_prompt or not template.chat else PLAIN
-
-
-def _unreadable(folder: Path, what: str, error: Exception) -> ModelError:
-    text = " ".join(str(error).split())
-    return ModelError(
-        f"the {what} in {folder.name} cannot be loaded ({type(error).__name__}: {text[:200]}).",
-        hint="Name the directory of a causal language model with its tokenizer.",
-    )
