@@ -183,6 +183,33 @@ def refuse_silence(model: TextModel, answers: Sequence[str], requested: int = 0)
     )
 
 
+def refuse_mixing_rows(
+    rows: Sequence[Any], embed: Callable[[Sequence[Any]], NDArray[np.float32]], where: str
+) -> None:
+    """Embed public rows in two places among other rows, and compare bits.
+
+    Args:
+        rows: Twice as many as a pass has.
+        embed: The vectors of a whole pass.
+        where: The model and its settings, for the message.
+
+    Raises:
+        ModelError: A row's vector depends on its place or on the others.
+    """
+    count = len(rows) // 2
+    order = np.random.default_rng(0).permutation(count)  # public randomness
+    among = [rows[i] for i in order]
+    # A third of the rows is replaced, the others move: neither may change a row's bits.
+    among[: count // 3] = rows[count : count + count // 3]
+    one, other = embed(rows[:count]), embed(among)
+    if not np.array_equal(one[order][count // 3 :], other[count // 3 :], equal_nan=True):
+        raise ModelError(
+            f"{where} a vector changes with its place in the batch, which breaks the privacy "
+            "guarantee.",
+            hint="Set performance.threads=1, or use the CPU (CUDA_VISIBLE_DEVICES=).",
+        )
+
+
 def try_embedder(embedder: Embedder[Any], sample: Any) -> None:
     """Try the embedder on one public sample.
 

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from privsyn.errors import ModelError
 from privsyn.models.images.image_folders import EFFICIENTNET
 from privsyn.models.model_files import read_json
+from privsyn.models.trial import refuse_mixing_rows
 
 Pixels = NDArray[np.uint8]
 """Shape (height, width) of mode L, or (height, width, 3) of mode RGB."""
@@ -132,32 +133,43 @@ class ImageEmbedder:
     """Vectors of images by an encoder, with independent rows.
 
     Args:
-        run: Vectors of prepared images, float32, shape (rows, width), for a fixed number of rows.
-        prepare: Turns any sample into the numbers that ``run`` reads, always of one shape.
-        width: Numbers in a vector.
+        network: Vectors of prepared images, shape (rows, width), for a fixed number of rows.
+        prepare: Turns any sample into the numbers that ``network`` reads, always of one shape.
+        device: Where the network reads them.
         source: The model's name in messages.
         revision: Digest of the model's files.
         rows_per_pass: Images per forward pass, rounded up to a multiple of 16.
 
     Raises:
-        ModelError: Rows are not independent on this machine.
+        ModelError: It is not an image encoder, or rows are not independent on this machine.
     """
 
     def __init__(
         self,
-        run: Callable[[NDArray[Any]], NDArray[np.float32]],
+        network: Callable[[Tensor], Tensor],
         prepare: Callable[[Any], NDArray[Any]],
+        device: Any,
         *,
-        width: int,
         source: str,
         revision: str,
         rows_per_pass: int,
     ) -> None:
-        self.revision, self.width = revision, width
-        self._run, self._prepare, self._source = run, prepare, source
+        self.revision = revision
+        self._network, self._prepare, self._device = network, prepare, device
         self._slots = -(-rows_per_pass // ROW_MULTIPLE) * ROW_MULTIPLE
-        self._dummy = prepare(np.zeros((1, 1), np.uint8))
-        self._probe()
+        try:
+            self._dummy = prepare(np.zeros((1, 1), np.uint8))
+            self.width = self._pass([]).shape[1]
+        except Exception as error:  # a model's forward may raise anything
+            raise ModelError(
+                f"{source}: not an image encoder ({type(error).__name__}).",
+                hint="Name a folder of CLIP, ViT, ResNet or timm, or use builtin.",
+            ) from None
+        rng = np.random.default_rng(0)  # public randomness: which images are embedded
+        shapes = [(28, 28), (8, 8), (33, 20, 3)]
+        made = (rng.integers(0, 256, shapes[i % 3]) for i in range(2 * self._slots))
+        rows = [prepare(image.astype(np.uint8)) for image in made]
+        refuse_mixing_rows(rows, self._pass, f"{source}: with rows_per_pass={self._slots}")
 
     def embed(self, samples: Sequence[Pixels], /) -> NDArray[np.float32]:
         """Vectors of the images, in order, shape (images, width). Any array gives a vector."""
@@ -170,74 +182,42 @@ class ImageEmbedder:
     def _pass(self, rows: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
         """One forward pass of a fixed shape; dummies fill the rows after the given ones."""
         filled = np.stack([*rows, *[self._dummy] * (self._slots - len(rows))])
-        return self._run(filled)
-
-    def _probe(self) -> None:
-        """Embed random images twice, at other places and beside other images, and compare bits."""
-        rng = np.random.default_rng(0)  # public randomness: which images the probe reads
-        n = self._slots
-        shapes = [(28, 28), (8, 8), (33, 20, 3)]
-        made = [rng.integers(0, 256, shapes[i % 3]).astype(np.uint8) for i in range(2 * n)]
-        rows = [self._prepare(image) for image in made]
-        order = rng.permutation(n)
-        among = [rows[i] for i in order]
-        among[: n // 3] = rows[n : n + n // 3]
-        one, other = self._pass(rows[:n]), self._pass(among)
-        if not np.array_equal(one[order][n // 3 :], other[n // 3 :], equal_nan=True):
-            raise ModelError(
-                f"{self._source}: with rows_per_pass={n} an image's vector changes with its place "
-                "in the batch, which breaks the privacy guarantee.",
-                hint="Set performance.threads=1, or use the CPU (CUDA_VISIBLE_DEVICES=).",
-            )
+        with torch.inference_mode():
+            vectors = self._network(torch.from_numpy(filled).to(self._device))
+            array: NDArray[np.float32] = vectors.float().cpu().numpy()
+        return array
 
 
 def encoder_embedder(encoder: Any, device: Any, **common: Any) -> ImageEmbedder:
     """An embedder over an ImageEncoder on its device. Other arguments: those of ImageEmbedder."""
     side = (encoder.size, encoder.size)
-
-    def run(rows: NDArray[Any]) -> NDArray[np.float32]:
-        with torch.inference_mode():
-            images = torch.from_numpy(rows).to(device)[:, None].float() / 255
-            vectors: NDArray[np.float32] = encoder(images).float().cpu().numpy()
-        return vectors
-
     return ImageEmbedder(
-        run, lambda sample: as_pixels(sample, side, "L"), width=encoder.width, **common
+        lambda images: encoder(images[:, None].float() / 255),
+        lambda sample: as_pixels(sample, side, "L"),
+        device,
+        **common,
     )
 
 
 def transformers_embedder(
-    model: Any,
-    processor: Any,
-    device: Any,
-    *,
-    source: str,
-    unit: bool = True,
-    **common: Any,
+    model: Any, processor: Any, device: Any, *, unit: bool = True, **common: Any
 ) -> ImageEmbedder:
     """An embedder over a model of transformers. Other arguments: those of ImageEmbedder.
 
     CLIP and similar models give their projected image features. Others give their pooled output, or
     the first token's vector. With ``unit`` vectors have length 1.
-
-    Raises:
-        ModelError: The model is not an image encoder.
     """
 
-    def run(rows: NDArray[Any]) -> NDArray[np.float32]:
-        with torch.inference_mode():
-            pixels = torch.from_numpy(rows).to(device)
-            if hasattr(model, "get_image_features"):
-                states = model.get_image_features(pixel_values=pixels)
-            else:
-                states = model(pixel_values=pixels)
-            if not isinstance(states, Tensor):
-                pooled = getattr(states, "pooler_output", None)
-                states = states.last_hidden_state[:, 0] if pooled is None else pooled
-            vectors = states.flatten(1).float()
-            vectors = F.normalize(vectors, dim=-1) if unit else vectors
-            array: NDArray[np.float32] = vectors.cpu().numpy()
-        return array
+    def network(pixels: Tensor) -> Tensor:
+        if hasattr(model, "get_image_features"):
+            states = model.get_image_features(pixel_values=pixels)
+        else:
+            states = model(pixel_values=pixels)
+        if not isinstance(states, Tensor):
+            pooled = getattr(states, "pooler_output", None)
+            states = states.last_hidden_state[:, 0] if pooled is None else pooled
+        vectors = states.flatten(1).float()
+        return F.normalize(vectors, dim=-1) if unit else vectors
 
     def prepare(sample: Any) -> NDArray[Any]:
         array = np.asarray(sample)
@@ -247,14 +227,7 @@ def transformers_embedder(
         pixels = processor(images=picture, return_tensors="pt")["pixel_values"][0]
         return np.asarray(pixels, np.float32)
 
-    try:
-        width = run(prepare(np.zeros((8, 8), np.uint8))[None]).shape[1]
-    except Exception as error:  # a model's forward may raise anything
-        raise ModelError(
-            f"{source}: not an image encoder ({type(error).__name__}).",
-            hint="Name a folder of CLIP, ViT, ResNet or timm, or use builtin.",
-        ) from None
-    return ImageEmbedder(run, prepare, width=width, source=source, **common)
+    return ImageEmbedder(network, prepare, device, **common)
 
 
 SIDE = 224
@@ -389,17 +362,16 @@ def efficientnet_embedder(
 ) -> ImageEmbedder:
     """An embedder over the network on its device. Other arguments: those of ImageEmbedder."""
 
-    def run(rows: NDArray[Any]) -> NDArray[np.float32]:
-        with torch.inference_mode():
-            images = torch.from_numpy(rows).to(device).permute(0, 3, 1, 2).float()
-            images = images.contiguous(memory_format=torch.channels_last)
-            vectors: NDArray[np.float32] = network((images - _CENTER) / _SCALE).cpu().numpy()
+    def centered(pixels: Tensor) -> Tensor:
+        images = pixels.permute(0, 3, 1, 2).float()
+        images = images.contiguous(memory_format=torch.channels_last)
+        vectors: Tensor = network((images - _CENTER) / _SCALE)
         return vectors
 
     return ImageEmbedder(
-        run,
+        centered,
         lambda sample: as_pixels(sample, (SIDE, SIDE), "RGB"),
-        width=WIDTH,
+        device,
         **common,
         rows_per_pass=min(rows_per_pass, ROW_MULTIPLE),  # large images: more are no faster
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from privsyn import files
 from privsyn.errors import ModelError
 from privsyn.models.language.prompts import CHARS_PER_TOKEN
 from privsyn.models.model_files import read_json
+from privsyn.models.trial import refuse_mixing_rows
 
 log = logging.getLogger(__name__)
 
@@ -213,16 +215,8 @@ class HFEmbedder:
         n = self._slots
         size = int(self._network.config.vocab_size)
         rows = [rng.integers(0, size, rng.integers(1, length + 1)).tolist() for _ in range(2 * n)]
-        order = rng.permutation(n)
-        among = [rows[i] for i in order]
-        among[: n // 3] = rows[n : n + n // 3]
-        one, other = self._pass(rows[:n], length), self._pass(among, length)
-        if not np.array_equal(one[order][n // 3 :], other[n // 3 :], equal_nan=True):
-            raise ModelError(
-                f"{self._source}: with rows_per_pass={n} a text's vector changes with its place in "
-                "the batch, which breaks the privacy guarantee.",
-                hint="Set performance.threads=1, or use the CPU (CUDA_VISIBLE_DEVICES=).",
-            )
+        where = f"{self._source}: with rows_per_pass={n}"
+        refuse_mixing_rows(rows, partial(self._pass, length=length), where)
         self._probed.add(length)
 
 

@@ -71,14 +71,14 @@ def test_a_coupled_encoder_is_refused():
     """The probe must see a batch statistic: the defect that breaks the privacy guarantee."""
 
     def coupled(rows):
-        flat = rows.reshape(len(rows), -1).astype(np.float32)
+        flat = rows.flatten(1).float()
         return flat - flat.mean(0)
 
     with pytest.raises(ModelError, match="changes with its place"):
         ImageEmbedder(
             coupled,
             lambda sample: as_pixels(sample, (4, 4), "L"),
-            width=16,
+            "cpu",
             source="coupled",
             revision="1",
             rows_per_pass=16,
