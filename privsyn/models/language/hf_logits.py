@@ -262,9 +262,7 @@ class HFSession:
         return self._forward(part, ids, self._width + index + 1)
 
     def _forward(self, part: _Pass, ids: Any, end: int) -> Any:
-        mask = part.mask[:, :end]  # (slots, columns so far)
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]  # (slots, tokens)
-        return self._model.forward(part.cache, ids, mask, positions)
+        return self._model.forward(part.cache, ids, part.mask[:, :end])
 
     def _keep(self, part: _Pass) -> None:
         """Keep the cache if memory has room; otherwise the pass is recomputed at every token."""
@@ -322,7 +320,33 @@ PROBE_STEPS = 3
 """Tokens that ``_probe`` appends to each row."""
 
 
-class HFLogitModel:
+class CausalNetwork:
+    """A causal language model of transformers and its tokenizer, on one device."""
+
+    def __init__(self, model: Any, tokenizer: Any, source: str, revision: str) -> None:
+        self._cache_argument = rowwise.refuse_unusable(model, tokenizer, source)
+        self._forward_takes = set(inspect.signature(model.forward).parameters)
+        self.network, self.revision = model, revision
+        self.tokenizer, self._source = tokenizer, source
+        self._prompts = PromptEncoder(tokenizer, source)
+        self._plain = plain_tokens(tokenizer)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of generated tokens without special tokens. Total: never raises on any token."""
+        plain = [int(token) for token in tokens if int(token) in self._plain]
+        text: str = self.tokenizer.decode(plain, clean_up_tokenization_spaces=False)
+        return text
+
+    def _inputs(self, cache: Any, ids: Any, mask: Any) -> dict[str, Any]:
+        """The arguments of the network for new tokens, as far as it takes them."""
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]  # (rows, tokens)
+        options = {"position_ids": positions, "logits_to_keep": 1}
+        inputs = {"input_ids": ids, "attention_mask": mask, self._cache_argument: cache}
+        taken = {name: value for name, value in options.items() if name in self._forward_takes}
+        return inputs | taken | {"use_cache": True}
+
+
+class HFLogitModel(CausalNetwork):
     """A causal language model and its tokenizer, on one device.
 
     Args:
@@ -347,22 +371,16 @@ class HFLogitModel:
         rows_per_pass: int,
         cache_bytes: float = rowwise.CACHE_BYTES,
     ) -> None:
-        self._cache_argument = rowwise.refuse_unusable(model, tokenizer, source)
-        self.revision = revision
+        super().__init__(model, tokenizer, source, revision)
         self.eos = int(tokenizer.eos_token_id)
-        self.network = model
-        self.tokenizer, self._source = tokenizer, source
         self._text = model.config.get_text_config()
         self.vocab_size = int(self._text.vocab_size)
         self.rows_per_pass = -(-rows_per_pass // ROW_MULTIPLE) * ROW_MULTIPLE
         self._cache_bytes = cache_bytes
-        self._prompts = PromptEncoder(tokenizer, source)
-        self._forward_takes = set(inspect.signature(model.forward).parameters)
         self._probed: set[tuple[int, int, int]] = set()
         self._prefixes: dict[tuple[int, ...], Any] = {}
         self._full = rowwise.attends_fully(model.config)
         self._body, self._head = self._apart()
-        self._plain = plain_tokens(tokenizer)
         self._ends = end_tokens(model, tokenizer)
         self.ends = frozenset(special_tokens(tokenizer).union(self._ends))
 
@@ -428,12 +446,6 @@ class HFLogitModel:
             self, rows, prefix, width, max_tokens, self.rows_per_pass, self._cache_bytes
         )
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Text of generated tokens without special tokens. Total: never raises on any token."""
-        plain = [int(token) for token in tokens if int(token) in self._plain]
-        text: str = self.tokenizer.decode(plain, clean_up_tokenization_spaces=False)
-        return text
-
     def grammar(self, schema: Mapping[str, Any]) -> JSONGrammar:
         """The tokens that continue a record of a JSON schema."""
         return JSONGrammar(self.tokenizer, schema, self.vocab_size, self.eos, self._source)
@@ -490,7 +502,7 @@ class HFLogitModel:
                 )
         self._probed.add(shape)
 
-    def forward(self, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
+    def forward(self, cache: Any, ids: Any, mask: Any) -> Any:
         """Hidden state after the last of ``ids``, shape (rows, hidden).
 
         If the vocabulary layer is not separate: the logits, shape (rows, vocabulary).
@@ -499,24 +511,20 @@ class HFLogitModel:
             cache: Keys and values so far; the new ones are appended.
             ids: Shape (rows, tokens).
             mask: Shape (rows, columns so far and new), 1 where attended to.
-            positions: Shape (rows, tokens).
         """
-        inputs = {"input_ids": ids, "attention_mask": mask, self._cache_argument: cache}
-        options: dict[str, Any] = {"position_ids": positions, "logits_to_keep": 1}
-        options = {k: v for k, v in options.items() if k in self._forward_takes}
+        inputs = self._inputs(cache, ids, mask)
         with torch.inference_mode():
             if self._body is None:
-                return self.network(**inputs, use_cache=True, **options).logits[:, -1]
-            options.pop("logits_to_keep", None)
-            return self._body(**inputs, use_cache=True, **options).last_hidden_state[:, -1]
+                return self.network(**inputs).logits[:, -1]
+            inputs.pop("logits_to_keep", None)
+            return self._body(**inputs).last_hidden_state[:, -1]
 
     def read_prefix(self, tokens: tuple[int, ...]) -> Any:
         """Keys and values of the tokens that begin every prompt, for one row; computed once."""
         if tokens not in self._prefixes:
             cache = rowwise.new_cache(self.network.config, len(tokens))
             ids = torch.tensor([tokens], device=self.network.device)  # (1, tokens)
-            ones = torch.ones_like(ids)
-            self.forward(cache, ids, ones, ones.cumsum(-1) - 1)
+            self.forward(cache, ids, torch.ones_like(ids))
             self._prefixes[tokens] = cache
         return self._prefixes[tokens]
 

@@ -6,7 +6,6 @@ that a batch shares is read once, the rest is padded on the left, and finished r
 
 from __future__ import annotations
 
-import inspect
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,8 +19,8 @@ from privsyn.errors import ModelError
 from privsyn.models.language import rowwise
 from privsyn.models.language.answers import as_text, is_thought
 from privsyn.models.language.degenerate_text import thinks_aloud, whole_words
-from privsyn.models.language.hf_logits import end_tokens, plain_tokens, special_tokens
-from privsyn.models.language.prompts import PromptEncoder, context_length
+from privsyn.models.language.hf_logits import CausalNetwork, end_tokens, special_tokens
+from privsyn.models.language.prompts import context_length
 from privsyn.models.protocols import Sampling
 from privsyn.models.trial import SENTENCE, STILL_THINKING, THOUGHTS_ALONE, refuse_no_numbers
 
@@ -36,7 +35,7 @@ _LONGEST_STOP = 8
 """Tokens of a text's end in which its stop is looked for."""
 
 
-class HFTextModel:
+class HFTextModel(CausalNetwork):
     """A TextModel over a causal language model.
 
     If the tokenizer has a chat template, a prompt is one user message. Completions are the text of
@@ -69,15 +68,10 @@ class HFTextModel:
         cache_bytes: float = rowwise.CACHE_BYTES,
         generator: torch.Generator | None = None,
     ) -> None:
-        self._cache_argument = rowwise.refuse_unusable(model, tokenizer, source)
-        self._forward_takes = set(inspect.signature(model.forward).parameters)
-        self.revision = revision
-        self.network, self.tokenizer, self._source = model, tokenizer, source
+        super().__init__(model, tokenizer, source, revision)
         self._rows = rows_per_pass
         self._tokens_held = cache_bytes / _bytes_per_token(model)
-        self._prompts = PromptEncoder(tokenizer, source)
         self._context = context_length(model.config.get_text_config())
-        self._plain = plain_tokens(tokenizer)
         self._ends = sorted({*end_tokens(model, tokenizer), *special_tokens(tokenizer)})
         if generator is None:
             generator = torch.Generator(model.device).manual_seed(secrets.randbits(63))
@@ -186,18 +180,12 @@ class HFTextModel:
         for numbers in self._batches(order, [len(row) + max_tokens for row in rows]):
             drawn = self._decode([rows[i] for i in numbers], max_tokens, sampling, until, added)
             for i, tokens in zip(numbers, drawn, strict=True):
-                text = self._text(tokens)
+                text = self.decode(tokens)
                 if ends := [place for stop in until if (place := text.find(stop)) >= 0]:
                     out[i] = text[: min(ends)]
                 else:
                     out[i] = ran_out(text) if len(tokens) == max_tokens else text
         return out
-
-    def _text(self, tokens: Sequence[int]) -> str:
-        """What tokens say, special ones left out."""
-        plain = [token for token in tokens if token in self._plain]
-        text: str = self.tokenizer.decode(plain, clean_up_tokenization_spaces=False)
-        return text
 
     def _batches(self, order: Sequence[int], lengths: Sequence[int]) -> Iterator[Sequence[int]]:
         """Rows in batches whose cache fits; the last row of a batch is its longest."""
@@ -273,7 +261,7 @@ class HFTextModel:
 
     def _is_stopped(self, tokens: Sequence[int], until: Sequence[str]) -> bool:
         """Whether the text has one of these strings. Its last tokens tell: it had none before."""
-        tail = self._text(tokens[-_LONGEST_STOP:])
+        tail = self.decode(tokens[-_LONGEST_STOP:])
         return "\n" in tail and any(stop in tail for stop in until)
 
     def _shared_length(self, prompts: Sequence[Sequence[int]], columns: int) -> int:
@@ -292,13 +280,7 @@ class HFTextModel:
 
     def _forward(self, cache: Any, ids: Tensor, mask: Tensor) -> Tensor:
         """Logits after the last token, shape (rows, vocabulary)."""
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        options = {"position_ids": positions, "logits_to_keep": 1}
-        options = {k: v for k, v in options.items() if k in self._forward_takes}
-        options[self._cache_argument] = cache
-        logits: Tensor = self.network(
-            input_ids=ids, attention_mask=mask, use_cache=True, **options
-        ).logits[:, -1]
+        logits: Tensor = self.network(**self._inputs(cache, ids, mask)).logits[:, -1]
         return logits
 
     def _sample(self, logits: Tensor, sampling: Sampling) -> Tensor:

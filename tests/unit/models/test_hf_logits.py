@@ -211,8 +211,8 @@ def test_the_probe_runs_the_shapes_of_the_private_rows(load, monkeypatch):
     seen = set()
     longest = 10**9
 
-    def mixing(self, cache, ids, mask, positions):
-        states = forward(self, cache, ids, mask, positions)
+    def mixing(self, cache, ids, mask):
+        states = forward(self, cache, ids, mask)
         seen.add((tuple(ids.shape), mask.shape[1]))
         return states + 1e-3 * states.mean(0) if mask.shape[1] > longest else states
 
@@ -262,9 +262,9 @@ def test_shapes_are_public(load, monkeypatch):
     seen = []
     forward = type(model).forward
 
-    def spy(self, cache, ids, mask, positions):
-        seen.append((tuple(ids.shape), tuple(mask.shape), tuple(positions.shape)))
-        return forward(self, cache, ids, mask, positions)
+    def spy(self, cache, ids, mask):
+        seen.append((tuple(ids.shape), tuple(mask.shape)))
+        return forward(self, cache, ids, mask)
 
     monkeypatch.setattr(type(model), "forward", spy)
     shapes = []
@@ -281,7 +281,7 @@ def test_shapes_are_public(load, monkeypatch):
     assert shapes[0][0][0][0] == 16
     seen.clear()
     model.public_rows(TEMPLATE, [None] * 5, 2).logits()
-    assert [ids[0] for ids, _, _ in seen] == [16]
+    assert [ids[0] for ids, _ in seen] == [16]
 
 
 def test_replay_without_reading_logits_gives_the_same_state(load):
@@ -373,9 +373,9 @@ def test_the_common_prefix_is_read_once(load, monkeypatch):
     seen = []
     forward = type(model).forward
 
-    def spy(self, cache, ids, mask, positions):
+    def spy(self, cache, ids, mask):
         seen.append(ids.shape[0] * ids.shape[1])
-        return forward(self, cache, ids, mask, positions)
+        return forward(self, cache, ids, mask)
 
     monkeypatch.setattr(type(model), "forward", spy)
     rows = model.private_rows(template, labels, [MINE] * 3, 12, 2, declared=labels)

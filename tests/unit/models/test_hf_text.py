@@ -206,7 +206,7 @@ def test_a_row_stops_where_the_next_text_begins(load, name, monkeypatch):
     free = model.complete(PROMPTS, max_tokens=10, temperature=0, until=())
     order = sorted(range(len(PROMPTS)), key=lambda i: len(model._prompts.whole(PROMPTS[i], 99)))
     steps = []
-    text_of, first = type(model)._text, order[0]
+    text_of, first = type(model).decode, order[0]
 
     def forward(cache, ids, mask):
         steps.append(len(ids))
@@ -229,7 +229,7 @@ def test_a_row_stops_where_the_next_text_begins(load, name, monkeypatch):
     marked = ()
     model.complete(PROMPTS, max_tokens=10, temperature=0, until=())
     marked = tuple(ended[first][:3])
-    monkeypatch.setattr(model, "_text", text)
+    monkeypatch.setattr(model, "decode", text)
     monkeypatch.setattr(model, "_forward", forward)
     texts = model.complete(PROMPTS, max_tokens=10, temperature=0, until=["\nTopic", "\nText"])
     assert len(ended[first]) == 3
@@ -296,7 +296,7 @@ def test_a_token_with_a_log_ratio_is_likelier_or_less_likely(load, name):
     for ratios in ({}, {7: 50.0}, {7: -50.0}):
         tokens = []
         watched = seeded(model, 3)
-        watched._text = lambda row, into=tokens: into.extend(row) or ""
+        watched.decode = lambda row, into=tokens: into.extend(row) or ""
         watched.complete(PROMPTS, max_tokens=6, temperature=1.0, log_ratios=ratios)
         assert {7: 50.0} != ratios or {*tokens} == {7}
         assert {7: -50.0} != ratios or 7 not in tokens
