@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from privsyn.models import model_identity
 from privsyn.models.images import image_folders
 from privsyn.models.language.prompts import PromptEncoder, refuse_overlong
-from privsyn.models.model_files import read_json, refuse_adapter
+from privsyn.models.model_files import read_json
 from privsyn.models.model_identity import (
     ModelIdentity,
     describe,
@@ -19,11 +19,11 @@ from privsyn.models.model_identity import (
     describe_text,
     fingerprint,
     layer_names,
-    locate,
+    open_model,
     refuse_row_mixing,
 )
 from privsyn.models.protocols import Embedder, PromptTemplate, TextModel, VariationAPI
-from privsyn.models.references import ModelReference, fetch
+from privsyn.models.references import ModelReference
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.torch_runtime import prepare_model, quiet, reading, ready, refuse_missing
 
@@ -131,8 +131,7 @@ def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
         ModelError: The layers are missing; the message lists the model's linear layers.
     """
     reference = ModelReference("models.language", cfg.language)
-    place = locate(reference)
-    folder = fetch(reference, place, small=True)
+    place, folder = open_model(reference, small=True)
     with quiet():
         import torch
         from transformers import AutoConfig, AutoModelForCausalLM
@@ -161,9 +160,7 @@ def _load_causal(
     from privsyn.models.language import rowwise
 
     reference = ModelReference("models.language", cfg.language)
-    place = locate(reference)
-    folder = fetch(reference, place)
-    refuse_adapter(folder, str(reference))
+    _, folder = open_model(reference)
     with ready(performance) as device:
         with reading(reference):
             if reads_private:  # before the weights, which may take minutes to load
@@ -214,15 +211,13 @@ def _embedder(
     performance: PerformanceConfig,
     cache_dir: Path | None,
 ) -> HFEmbedder:
-    place = locate(reference)
+    place, folder = open_model(reference)
     with ready(performance) as device:
         from transformers import AutoModel, AutoTokenizer
 
         from privsyn.models.language import rowwise
         from privsyn.models.language.embed_hf import HFEmbedder, Pooling
 
-        folder = fetch(reference, place)
-        refuse_adapter(folder, str(reference))
         pooling = Pooling.read(folder, str(reference))
         with reading(reference):
             tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
@@ -262,8 +257,7 @@ def check_prompt(
             tokenizer is unusable.
     """
     reference = ModelReference("models.language", cfg.language)
-    place = locate(reference)
-    folder = fetch(reference, place, small=True)
+    place, folder = open_model(reference, small=True)
     with quiet():
         from transformers import AutoConfig, AutoTokenizer
 
@@ -313,15 +307,13 @@ def load_image_model(
     """
     revision = describe_image(cfg).revision
     reference = ModelReference("models.image", cfg.image)
-    place = locate(reference, image_folders.check_generator)
+    _, folder = open_model(reference, image_folders.check_generator, image_folders.ADAPTERS)
+    facts = image_folders.read_facts(folder, cfg)
     with ready(performance) as device:
         from diffusers.utils import logging
 
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        folder = fetch(reference, place)
-        refuse_adapter(folder, str(reference), image_folders.ADAPTERS)
-        facts = image_folders.read_facts(folder, cfg)
         common: Any = {"revision": revision, "rows_per_pass": performance.rows_per_pass, "rng": rng}
         with reading(reference):
             if facts.prompted:
@@ -391,13 +383,11 @@ def load_image_encoder(
         unit: Whether vectors of a model of transformers are scaled to length 1, for votes.
             Distances of distributions are of its features as they are.
     """
-    place = locate(reference, image_folders.check_encoder)
+    place, folder = open_model(reference, image_folders.check_encoder)
     common: Any = {"source": str(reference), "revision": fingerprint(place, cache_dir)}
     with ready(performance) as device:
         from privsyn.models.images import image_embed
 
-        folder = fetch(reference, place)
-        refuse_adapter(folder, str(reference))
         common["rows_per_pass"] = _encoder_rows(performance, device)
         config = read_json(folder / "config.json", str(reference))
         if image_folders.OWN in config:

@@ -66,9 +66,10 @@ def check_weights(folder: Path, where: str, patterns: tuple[str, ...] = WEIGHTS)
             )
 
 
-def refuse_adapter(
-    folder: Path, where: str, names: tuple[str, ...] = ("adapter_config.json",)
-) -> None:
+ADAPTERS = ("adapter_config.json",)
+
+
+def refuse_adapter(folder: Path, where: str, names: tuple[str, ...] = ADAPTERS) -> None:
     """Refuse a folder that holds an adapter.
 
     privacy: transformers applies an adapter silently. Then two sets of weights must be public, and

@@ -22,7 +22,7 @@ from privsyn.files import MODEL_FILES, digest
 from privsyn.models import model_store
 from privsyn.models.images import image_folders
 from privsyn.models.language import prompts
-from privsyn.models.model_files import check_folder, read_json, refuse_adapter
+from privsyn.models.model_files import ADAPTERS, check_folder, read_json, refuse_adapter
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import (
     EMBEDDER_PACKAGE,
@@ -167,10 +167,8 @@ def describe(
             be found without a network.
     """
     reference = ModelReference("models.language", cfg.language)
-    place = locate(reference)
+    place, folder = open_model(reference, small=True)
     revision = fingerprint(place, cache_dir)
-    folder = fetch(reference, place, small=True)
-    refuse_adapter(folder, str(reference))
     if reads_private:
         refuse_mixing_folder(folder, reference)
     template, guidance = read_template(folder, str(reference))
@@ -307,25 +305,46 @@ def _describe_encoder(
     check: Callable[[Path, str], None] = check_folder,
 ) -> ModelIdentity:
     """The identity of an encoder that reads private texts or images."""
-    place = locate(reference, check)
-    revision = fingerprint(place, cache_dir)
-    folder = fetch(reference, place, small=True)
-    refuse_adapter(folder, str(reference))
+    place, folder = open_model(reference, check, small=True)
     refuse_mixing_folder(folder, reference)
-    return ModelIdentity(place.source, revision)
+    return ModelIdentity(place.source, fingerprint(place, cache_dir))
 
 
 def describe_image(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
     """The identity of the image generator."""
     reference = ModelReference("models.image", cfg.image)
-    place = locate(reference, image_folders.check_generator)
-    folder = fetch(reference, place, small=True)
-    refuse_adapter(folder, str(reference), image_folders.ADAPTERS)
+    place, folder = open_model(
+        reference, image_folders.check_generator, image_folders.ADAPTERS, small=True
+    )
     facts = image_folders.read_facts(folder, cfg)
     revision = fingerprint(place, cache_dir, image_folders.DIGESTED) + facts.suffix(cfg)
     native = (*facts.size, facts.mode)
     labels = () if facts.any_class else facts.labels
     return ModelIdentity(place.source, revision, image=native, labels=labels, steps=facts.steps)
+
+
+def open_model(
+    reference: ModelReference,
+    check: Callable[[Path, str], None] = check_folder,
+    adapters: tuple[str, ...] = ADAPTERS,
+    *,
+    small: bool = False,
+) -> tuple[ModelLocation, Path]:
+    """Where a model is, and its folder, which is downloaded if it is one of the hub.
+
+    Args:
+        reference: The model.
+        check: Refuses an incomplete folder.
+        adapters: Files of an adapter, which is refused.
+        small: Whether the files that planning reads do.
+
+    Raises:
+        ModelError: It is missing or incomplete, or an adapter.
+    """
+    place = locate(reference, check)
+    folder = fetch(reference, place, small=small)
+    refuse_adapter(folder, str(reference), adapters)
+    return place, folder
 
 
 def fingerprint(

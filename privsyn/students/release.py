@@ -30,8 +30,8 @@ from privsyn.methods.registry import teachers
 from privsyn.methods.shared.distill import STUDENTS, DistillConfig
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
-from privsyn.models.model_identity import describe, fingerprint, locate
-from privsyn.models.references import ModelReference, fetch
+from privsyn.models.model_identity import describe, fingerprint, locate, open_model
+from privsyn.models.references import ModelReference
 from privsyn.models.rows import SyntheticRows, with_row
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
@@ -272,7 +272,7 @@ def read_first(ctx: Context) -> Path:
     if (start := start_folder(ctx.settings(STUDENTS))) is not None:
         return start
     reference = ModelReference("models.language", ctx.config.models.language)
-    return fetch(reference, locate(reference))
+    return open_model(reference)[1]
 
 
 def _template(ctx: Context, planned: StudentPlan) -> PromptTemplate | None:
