@@ -10,13 +10,11 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from privsyn.address import Source
@@ -38,7 +36,6 @@ USUAL_NAMES = {
 }
 """Array of images -> array of labels: common pairs of names, tried if params.yaml says ``image``
 and ``label``."""
-_BATCH_BYTES = 1 << 24
 
 
 # -- folders -----------------------------------------------------------------------------------
@@ -112,37 +109,34 @@ def check_npz(path: Source, columns: Mapping[str, str]) -> None:
     """Refuse arrays that are missing, of the wrong shape or type, or not of one length.
 
     Raises:
-        DataError: As said, or the file is damaged. Values are never shown.
+        DataError: Names the array and what it must be.
     """
-    with _open_zip(path) as archive:
-        heads = {
-            setting: (name, *_head(archive, name, path))
-            for setting, name in _arrays(archive, path, columns).items()
-        }
-    name, shape, _, kind = next(iter(heads.values()))
-    if kind not in (np.uint8, np.bool_) or not _is_images(shape[1:]):
+    (name, images), *others = _arrays(path, columns).values()
+    if images.dtype not in (np.uint8, np.bool_) or not _is_images(images.shape[1:]):
         raise DataError(
-            f"array {name!r} of {path} has rows of shape {shape[1:]} and type {kind}, not images.",
+            f"array {name!r} of {path} has rows of shape {images.shape[1:]} and type "
+            f"{images.dtype}, not images.",
             hint="Write uint8 of shape (images, height, width) or (images, height, width, 3). Map "
             "other numbers to 0 to 255 by a range that is known without the file.",
         )
-    if not shape[0]:
+    count = len(images)
+    if not count:
         raise DataError(f"{path} holds no image.", hint="Check how it was written.")
-    for setting, (other, size, _, type_) in list(heads.items())[1:]:
-        if size not in (shape[:1], (shape[0], 1)) or type_.kind not in "biufUS":
+    for setting, (other, values) in zip(list(columns)[1:], others, strict=True):
+        if values.shape not in ((count,), (count, 1)) or values.dtype.kind not in "biufUS":
             raise DataError(
                 f"array {other!r} (dataset.{setting}) of {path} is not one number or string for "
                 "each image.",
                 hint=f"Write a vector as long as {name}.",
             )
-        if setting == "unit" and type_.kind == "b":
+        if setting == "unit" and values.dtype.kind == "b":
             raise DataError(
                 f"array {other!r} (dataset.unit) of {path} holds true and false, which identify "
                 "nobody.",
                 hint="Name an array of ids: whole numbers or strings.",
             )
-        if setting == "unit" and type_.kind == "f":
-            raise float_unit(f"array {other!r} (dataset.unit) of {path}", str(type_))
+        if setting == "unit" and values.dtype.kind == "f":
+            raise float_unit(f"array {other!r} (dataset.unit) of {path}", str(values.dtype))
 
 
 def npz_rows(path: Source, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
@@ -150,39 +144,34 @@ def npz_rows(path: Source, columns: Mapping[str, str]) -> Iterator[tuple[Any, ..
 
     Args:
         path: A file that check_npz passed.
-        columns: Setting -> array wanted.
+        columns: Setting -> name, the images first.
 
     Raises:
-        DataError: The file turns out to be damaged.
+        DataError: The file is damaged.
     """
-    with _open_zip(path) as archive:
-        # Labels and ids are small and held whole; pixels come in batches.
-        images, *others = _arrays(archive, path, columns).values()
-        values = [
-            np.concatenate(list(_batches(archive, name, path))).ravel().tolist() for name in others
-        ]
-        number = 0
-        for batch in _batches(archive, images, path):
-            for pixels in batch:
-                yield _picture(pixels), *(column[number] for column in values)
-                number += 1
+    (_, images), *others = _arrays(path, columns).values()
+    for row in zip(images, *(values.ravel().tolist() for _, values in others), strict=True):
+        yield _picture(row[0]), *row[1:]
 
 
-@contextmanager
-def _open_zip(path: Source) -> Iterator[zipfile.ZipFile]:
+def _arrays(path: Source, columns: Mapping[str, str]) -> dict[str, tuple[str, NDArray[Any]]]:
+    """Setting -> name and values of its array in the file, the images first."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
+        with zipfile.ZipFile(path):  # else it may be a pickle, or a single array
+            archive = np.load(path, allow_pickle=False)
+        with archive:
+            names = _array_names(path, columns, archive.files)
+            return {setting: (name, archive[name]) for setting, name in names.items()}
     # No cause is attached: a message may quote the file.
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError):
         raise DataError(
-            f"{path} is not an .npz file, or is damaged.", hint="Write it with numpy.savez."
+            f"{path} is not an .npz file of numbers and strings, or is damaged.",
+            hint="Write it with numpy.savez, without Python objects.",
         ) from None
 
 
-def _arrays(archive: zipfile.ZipFile, path: Source, columns: Mapping[str, str]) -> dict[str, str]:
-    """Setting -> array of the file, the images first."""
-    names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+def _array_names(path: Source, columns: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Setting -> array of the file, by the usual names where the settings have their defaults."""
     arrays = dict(columns)
     content = next(iter(arrays))
     if arrays[content] == "image":
@@ -193,53 +182,6 @@ def _arrays(archive: zipfile.ZipFile, path: Source, columns: Mapping[str, str]) 
     # privacy: an archive of many arrays may hold one a person, and their names would be listed
     refuse_missing(path, missing, names if len(names) <= 12 else ())
     return arrays
-
-
-def _head(
-    archive: zipfile.ZipFile, name: str, path: Source
-) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    with archive.open(f"{name}.npy") as stream:
-        return _header(stream, name, path)
-
-
-def _header(stream: IO[bytes], name: str, path: Source) -> tuple[tuple[int, ...], bool, Any]:
-    """Shape, whether the array is in Fortran order, and type."""
-    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-    version = npy.read_magic(stream)
-    if version not in readers:
-        raise DataError(f"array {name!r} of {path} is of .npy version {version}.")
-    shape, columns_first, kind = readers[version](stream)
-    if kind.hasobject:
-        raise DataError(
-            f"array {name!r} of {path} holds Python objects, which are never loaded.",
-            hint="Write an array of numbers or of fixed-width strings.",
-        )
-    return shape, columns_first, kind
-
-
-def _batches(archive: zipfile.ZipFile, name: str, path: Source) -> Iterator[NDArray[Any]]:
-    """The array in pieces along its first axis, in memory independent of its length.
-
-    An array in Fortran order is read as a whole: its rows are spread over the file.
-    """
-    with archive.open(f"{name}.npy") as stream:
-        shape, columns_first, kind = _header(stream, name, path)
-        row = kind.itemsize * math.prod(shape[1:])
-        if columns_first and len(shape) > 1:
-            raw = _exactly(stream, row * shape[0])
-            yield np.frombuffer(raw, kind).reshape(shape, order="F")
-            return
-        rows = max(1, _BATCH_BYTES // max(1, row))
-        for start in range(0, shape[0], rows):
-            count = min(rows, shape[0] - start)
-            yield np.frombuffer(_exactly(stream, row * count), kind).reshape(count, *shape[1:])
-
-
-def _exactly(stream: IO[bytes], count: int) -> bytes:
-    raw = stream.read(count)
-    if len(raw) != count:
-        raise EOFError
-    return raw
 
 
 def _is_images(shape: tuple[int, ...]) -> bool:
