@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from privsyn.stages.report import report
 from privsyn.students.release import StudentPlan, plan_student, read_first
 
 if TYPE_CHECKING:
-    from privsyn.models.protocols import PromptTemplate
+    pass
 
 
 def measure_published(ctx: Context, name: str, note: Callable[[str], None]) -> Path | None:
@@ -79,10 +80,16 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
     with ctx.tracker.stage_run(name, "evaluate") as run:
         # privacy: the number of progress steps is fixed, whatever the records are
         steps = Steps(lambda done, total: ctx.progress("evaluate", done, total, "measurements"), 2)
+        measure = partial(
+            next_token_accuracy,
+            texts=texts,
+            max_tokens=int(planned.settings["max_tokens"]),
+            performance=ctx.config.performance,
+        )
         steps.next()
-        metrics = _measure(ctx, planned, folder / layout.MODEL, texts, "student")
+        metrics = measure(folder / layout.MODEL)
         steps.next()
-        metrics += _public(ctx, planned, folder / layout.MODEL, texts)
+        metrics += _public(ctx, planned, folder / layout.MODEL, measure)
         internal = ctx.workspace.internal(name)
         private_folder(internal)
         write_json_atomic(
@@ -97,26 +104,8 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
     return internal
 
 
-def _measure(
-    ctx: Context,
-    planned: StudentPlan,
-    model: Path,
-    holdout: list[tuple[str | None, str]],
-    called: str,
-    template: PromptTemplate | None = None,
-) -> list[Metric]:
-    return next_token_accuracy(
-        model,
-        holdout,
-        max_tokens=int(planned.settings["max_tokens"]),
-        called=called,
-        template=template,
-        performance=ctx.config.performance,
-    )
-
-
 def _public(
-    ctx: Context, planned: StudentPlan, model: Path, holdout: list[tuple[str | None, str]]
+    ctx: Context, planned: StudentPlan, model: Path, measure: Callable[..., list[Metric]]
 ) -> list[Metric]:
     """The accuracy of the public model with the student's tokens, after the same prompt.
 
@@ -128,6 +117,6 @@ def _public(
     try:
         if plan_student(ctx, planned.parent).models != planned.models:
             return []
-        return _measure(ctx, planned, read_first(ctx), holdout, "public", prompt_of(model))
+        return measure(read_first(ctx), called="public", template=prompt_of(model))
     except (ConfigError, ModelError):
         return []

@@ -129,8 +129,7 @@ def _start(cfg: DistillConfig, folder: Path, tokenizer: Any, texts: Sequence[Enc
         student.refuse_long(model, texts, cfg.max_tokens, f"methods.distill.init={folder.name}")
         return model
     longest = sum(student.room(texts, cfg.max_tokens))
-    shape, vocabulary = student.Shape(*SIZES[cfg.student]), student.vocabulary_of(folder)
-    return student.new_model(shape, vocabulary, tokenizer, longest)
+    return student.new_model(SIZES[cfg.student], student.vocabulary_of(folder), tokenizer, longest)
 
 
 def _fit(

@@ -35,26 +35,6 @@ PASS_LOGITS = {"cpu": 2**25, "cuda": 2**30}
 
 
 @dataclass(frozen=True)
-class Shape:
-    """The size of a Llama with tied embeddings.
-
-    Attributes:
-        width: Size of the hidden states; each head has 64.
-        inner: Size of the feed-forward layers.
-        layers: Number of layers.
-    """
-
-    width: int
-    inner: int
-    layers: int
-
-    def parameters(self, vocabulary: int) -> int:
-        """Number of parameters, including the embeddings of a vocabulary of this size."""
-        layer = 4 * self.width**2 + 3 * self.width * self.inner + 2 * self.width
-        return vocabulary * self.width + self.layers * layer + self.width
-
-
-@dataclass(frozen=True)
 class Encoded:
     """Tokens of a text: prefix, text, end.
 
@@ -144,26 +124,27 @@ def vocabulary_of(base: Path) -> int:
     return int(config.vocab_size)
 
 
-def new_model(shape: Shape, vocabulary: int, tokenizer: Any, longest: int) -> Any:
+def new_model(shape: tuple[int, int, int], vocabulary: int, tokenizer: Any, longest: int) -> Any:
     """A Llama with random weights for the tokens of a base model.
 
     Args:
-        shape: Its size.
+        shape: Width, width of the feed-forward layers, layers.
         vocabulary: Number of tokens the base model gives logits for.
         tokenizer: Tokenizer of the base model.
         longest: Tokens of the longest text; the context is at least 512.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    heads = shape.width // 64
+    width, inner, layers = shape
+    heads = width // 64
     end = tokenizer.eos_token_id
     return LlamaForCausalLM(
         LlamaConfig(
             # Some vocabularies are rounded up, and the teacher's logits have that many columns.
             vocab_size=max(vocabulary, len(tokenizer)),
-            hidden_size=shape.width,
-            intermediate_size=shape.inner,
-            num_hidden_layers=shape.layers,
+            hidden_size=width,
+            intermediate_size=inner,
+            num_hidden_layers=layers,
             num_attention_heads=heads,
             num_key_value_heads=heads,
             head_dim=64,

@@ -11,9 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +32,7 @@ from privsyn.models.language.hf_text import HFTextModel
 from privsyn.models.language.likelihood import prompted_likelihoods
 from privsyn.models.language.prompts import PromptEncoder, context_length
 from privsyn.models.protocols import Row, Sampling, Training
+from privsyn.models.torch_runtime import quiet
 from privsyn.models.training.causal_lm import seed_torch
 from privsyn.models.trial import refuse_no_numbers
 
@@ -61,7 +60,7 @@ def adapt(network: Any, training: Training, source: str) -> Any:
         lora_dropout=0.0,
         target_modules=target_modules(network, training.target_modules, source),
     )
-    with silence_warnings(), seed_torch(SEED_OF_FIRST_WEIGHTS, network.device):
+    with quiet(), seed_torch(SEED_OF_FIRST_WEIGHTS, network.device):
         return get_peft_model(network, config)
 
 
@@ -166,14 +165,6 @@ def within_context(network: Any, tokens: int, source: str) -> int:
             hint="Lower methods.dp_lora.max_tokens, or use another model.",
         )
     return min(padded_width(tokens), longest)
-
-
-@contextmanager
-def silence_warnings() -> Iterator[None]:
-    """Silence warnings that the libraries raise about each other."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -313,7 +304,7 @@ class LoraTrainer:
         losses = flat.view_as(targets)  # (rows, width)
         # privacy: a row is divided by its own length; a mean over the batch would couple rows [L3]
         lengths = (targets != _IGNORED).sum(1).clamp(min=1)  # (rows,)
-        with silence_warnings():
+        with quiet():
             (losses.sum(1) / lengths).sum().backward()
 
     def _forget(self) -> None:
@@ -518,7 +509,7 @@ class LoraModel:
         from peft import PeftModel
 
         network, tokenizer = self._take()
-        with silence_warnings():
+        with quiet():
             adapted = PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
         model = HFTextModel(
             self._settle(adapted),
