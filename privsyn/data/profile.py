@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
 from types import NoneType
 from typing import Any, TypeVar
 
@@ -22,7 +21,6 @@ import numpy as np
 from privsyn import layout
 from privsyn.data.columns import Column
 from privsyn.data.images import MOST_BYTES, Pixels, contact_sheet, decode_png
-from privsyn.data.words import word_count
 from privsyn.errors import DataError
 
 SAMPLES = 6
@@ -51,42 +49,6 @@ class Row:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Histogram:
-    """Counts of texts by number of words.
-
-    Attributes:
-        edges: ``len(counts) + 1`` bin edges in words; a bin includes its lower edge.
-        counts: Texts per bin. The last bin also counts every longer text.
-        longer: Texts beyond the last edge, counted in the last bin.
-    """
-
-    edges: tuple[int, ...]
-    counts: tuple[int, ...]
-    longer: int
-
-
-@dataclass(frozen=True)
-class Profile:
-    """A summary of the synthetic file.
-
-    Attributes:
-        words: Histogram of text lengths.
-        shortest: Fewest words of a text.
-        median: Median number of words.
-        longest: Most words of a text.
-        labels: Rows per declared label, in declared order; then any others together.
-        samples: A few rows at even distances, texts cut to 1,200 characters.
-    """
-
-    words: Histogram
-    shortest: int
-    median: float
-    longest: int
-    labels: tuple[tuple[str, int], ...]
-    samples: tuple[Row, ...]
-
-
 def read_rows(artifact: Path, *, worded: bool = True) -> list[Row]:
     """All lines of a JSONL file as rows; a malformed line is a row without fields.
 
@@ -112,32 +74,22 @@ def _lines(artifact: Path) -> Iterator[bytes]:
         raise DataError(f"synthetic file {artifact} cannot be read: {error.strerror}.") from None
 
 
-def profile(rows: Sequence[Row], labels: Sequence[str]) -> Profile:
-    """Lengths, label counts and samples of a file's rows."""
-    lengths = sorted(word_count(row.text) for row in rows if row.text is not None)
-    return Profile(
-        words=histogram(lengths),
-        shortest=lengths[0] if lengths else 0,
-        median=float(median(lengths)) if lengths else 0.0,
-        longest=lengths[-1] if lengths else 0,
-        labels=_by_label(rows, labels),
-        samples=tuple(
-            replace(row, text=_shorten(row.text or ""))
-            for row in _pick_evenly([row for row in rows if row.text or row.well_formed], SAMPLES)
-        ),
-    )
+def samples_of(rows: Sequence[Row]) -> list[Row]:
+    """A few rows at even distances, texts cut to 1,200 characters."""
+    some = [row for row in rows if row.text or row.well_formed]
+    return [replace(row, text=_shorten(row.text or "")) for row in _pick_evenly(some, SAMPLES)]
 
 
-def _by_label(
+def count_labels(
     rows: Sequence[Row] | Sequence[ImageRow], labels: Sequence[str]
-) -> tuple[tuple[str, int], ...]:
+) -> list[tuple[str, int]]:
     """Rows per declared label, in declared order; then any others together."""
     seen = Counter(row.label for row in rows if row.label is not None)
     counted = [(label, seen.pop(label, 0)) for label in labels]
     # Together: the names of labels that nobody declared are the model's words.
     if labels and (others := sum(seen.values())):
         counted.append(("(not declared)", others))
-    return tuple(counted)
+    return counted
 
 
 def count_cells(rows: Sequence[Row], name: str, column: Column) -> list[int]:
@@ -191,14 +143,16 @@ def _string(value: Any) -> str | None:
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def histogram(lengths: Sequence[int]) -> Histogram:
+def histogram(lengths: Sequence[int]) -> dict[str, Any]:
     """Bins of equal round width up to the 99th percentile, so that one huge text hides nothing.
 
     Args:
-        lengths: Sorted integers of at least 0.
+        lengths: Sorted integers of at least 0, one or more.
+
+    Returns:
+        ``edges``, one more than bins, of which each belongs to the bin above it; ``counts`` by bin,
+        all greater lengths in the last; and ``longer``: how many are beyond the last edge.
     """
-    if not lengths:
-        return Histogram((0, 1), (0,), 0)
     low, high = lengths[0], lengths[int(0.99 * (len(lengths) - 1))]
     width = _round_width(low, high)
     first = low // width
@@ -207,7 +161,8 @@ def histogram(lengths: Sequence[int]) -> Histogram:
         # Texts beyond the 99th percentile go into the last bin.
         counts[min(length // width - first, len(counts) - 1)] += 1
     edges = tuple((first + i) * width for i in range(len(counts) + 1))
-    return Histogram(edges, tuple(counts), sum(length >= edges[-1] for length in lengths))
+    longer = sum(length >= edges[-1] for length in lengths)
+    return {"edges": edges, "counts": tuple(counts), "longer": longer}
 
 
 def _round_width(low: int, high: int) -> int:
@@ -261,27 +216,6 @@ class ImageRow:
     pixels_sha256: str | None = None
 
 
-@dataclass(frozen=True)
-class ImageProfile:
-    """A summary of the synthetic images.
-
-    Attributes:
-        means: Histogram of the mean values of images, rounded to whole numbers.
-        median: Median of the mean values, to one digit.
-        sizes: Readable images by ``width x height mode``, the most common first.
-        labels: Rows per declared label, in declared order; then any others together.
-        samples: Files of a contact sheet with ``COLUMNS`` images per row: one row for each of the
-            first ``MOST_ROWS`` labels, or without labels four rows at even distances. None is an
-            empty position.
-    """
-
-    means: Histogram
-    median: float
-    sizes: tuple[tuple[str, int], ...]
-    labels: tuple[tuple[str, int], ...]
-    samples: tuple[str | None, ...]
-
-
 def read_image_rows(artifact: Path) -> list[ImageRow]:
     """Every line of a JSONL file with the image it names, one image in memory at a time.
 
@@ -292,22 +226,14 @@ def read_image_rows(artifact: Path) -> list[ImageRow]:
     return [_image_row(_fields_of(line) or {}, artifact.parent) for line in _lines(artifact)]
 
 
-def profile_images(rows: Sequence[ImageRow], labels: Sequence[str]) -> ImageProfile:
-    """Brightness, sizes, label counts and samples of a file's images."""
-    means = sorted(row.mean for row in rows if row.mean is not None)
-    sizes = Counter(f"{row.width} x {row.height} {row.mode}" for row in rows if row.readable)
-    return ImageProfile(
-        means=histogram([round(mean) for mean in means]),
-        median=round(median(means), 1) if means else 0.0,
-        sizes=tuple(sizes.most_common(5)),
-        labels=_by_label(rows, labels),
-        samples=tuple(_sheet_samples(rows, labels)),
-    )
+def sample_sheet(folder: Path, rows: Sequence[ImageRow], labels: Sequence[str]) -> bytes | None:
+    """A contact sheet as a PNG file, ``COLUMNS`` images per row; None if no image can be read.
 
-
-def sample_sheet(folder: Path, profile: ImageProfile) -> bytes | None:
-    """The contact sheet of a profile as a PNG file; None if no image can be read."""
-    pictures = [None if name is None else _pixels(folder / name) for name in profile.samples]
+    One row for each of the first ``MOST_ROWS`` labels, or without labels four rows at even
+    distances.
+    """
+    names = _sheet_samples(rows, labels)
+    pictures = [None if name is None else _pixels(folder / name) for name in names]
     first = next((pixels for pixels in pictures if pixels is not None), None)
     if first is None:
         return None

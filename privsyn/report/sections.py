@@ -8,23 +8,25 @@ are made from the release folder alone.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from privsyn import layout
 from privsyn.data.profile import (
-    COLUMNS,
+    MOST_ROWS,
     count_cells,
-    profile,
-    profile_images,
+    count_labels,
+    histogram,
     read_image_rows,
     read_rows,
     sample_sheet,
+    samples_of,
 )
-from privsyn.data.words import names, words
+from privsyn.data.words import names, word_count, words
 from privsyn.dp.accountant import format_epsilon
 from privsyn.dp.risk import Strength, strength
 from privsyn.errors import VerificationError
@@ -216,11 +218,12 @@ def _numbers(validation: Mapping[str, Any]) -> tuple[Number, ...]:
 
 def _texts(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]) -> Records:
     rows = read_rows(file, worded=not facts.is_table)
-    summary = profile(rows, facts.plan.dataset.labels)
+    lengths = sorted(word_count(row.text) for row in rows if row.text is not None)
     # An id begins with the release's name, which stands at the top of the page already.
     before = f"{facts.name}-"
     things, columns = facts.things, facts.plan.dataset.columns
-    charts = _charts(summary.words, summary.median, "words per text", things, summary.labels)
+    labels = count_labels(rows, facts.plan.dataset.labels)
+    charts = _charts(lengths, "words per text", things, labels)
     items = tuple(
         {
             "text": row.text
@@ -228,7 +231,7 @@ def _texts(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number,
             "label": row.label,
             "id": (row.id or "").removeprefix(before),
         }
-        for row in summary.samples
+        for row in samples_of(rows)
     )
     for name, column in columns.items():
         counts = zip(column.cells, count_cells(rows, name, column), strict=True)
@@ -236,8 +239,8 @@ def _texts(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number,
         of = f"{things} by {one_line(name)} (declared: {one_line(column.domain)})"
         charts += (Block("counts", *shown, of=of),) if shown else ()
     extremes = (
-        Number("shortest", summary.shortest, "words of the shortest text"),
-        Number("longest", summary.longest, "words of the longest text"),
+        Number("shortest", min(lengths, default=0), "words of the shortest text"),
+        Number("longest", max(lengths, default=0), "words of the longest text"),
     )
     if facts.is_table:
         return Records(things, len(rows), numbers, charts, (Block("samples", *items),))
@@ -260,16 +263,18 @@ def _invented(plan: Plan, texts: Sequence[str]) -> tuple[Block, ...]:
 
 def _images(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]) -> Records:
     rows = read_image_rows(file)
-    summary = profile_images(rows, facts.plan.dataset.labels)
+    labels = facts.plan.dataset.labels
+    means = sorted(row.mean for row in rows if row.mean is not None)
     of = "mean value of an image, 0 black to 255 white"
-    charts = _charts(summary.means, summary.median, of, "images", summary.labels)
+    charts = _charts(means, of, "images", count_labels(rows, labels))
+    by_size = Counter(f"{row.width} x {row.height} {row.mode}" for row in rows if row.readable)
     sizes = tuple(
         Number(size, count, "images of this size; L is gray, RGB colored")
-        for size, count in summary.sizes
+        for size, count in by_size.most_common(5)
     )
-    sheet = sample_sheet(folder, summary)
+    sheet = sample_sheet(folder, rows, labels)
     # The sheet has rows for the first labels alone, so there may be more labels than rows.
-    names = [name for name, _ in summary.labels][: len(summary.samples) // COLUMNS]
+    names = labels[:MOST_ROWS]
     caption = (
         f"One row per label, from the top: {', '.join(names)}" if names else "At even distances"
     )
@@ -282,9 +287,13 @@ def _model(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number,
 
 
 def _charts(
-    spread: Any, median: float, of: str, things: str, labels: Sequence[tuple[str, int]]
+    values: Sequence[float], of: str, things: str, labels: Sequence[tuple[str, int]]
 ) -> tuple[Block, ...]:
-    options = vars(spread) | {"median": median, "of": of, "things": things}
-    histogram = [Block("histogram", **options)] if sum(spread.counts) else []
-    counts = [Block("counts", *labels, of=f"{things} per label")] if labels else []
-    return (*histogram, *counts)
+    blocks = []
+    if values:
+        spread = histogram([round(value) for value in values])
+        middle = round(float(median(values)), 1)
+        blocks.append(Block("histogram", **spread, median=middle, of=of, things=things))
+    if labels:
+        blocks.append(Block("counts", *labels, of=f"{things} per label"))
+    return tuple(blocks)

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from privsyn.data.images import decode_png, encode
-from privsyn.data.profile import COLUMNS, profile_images, read_image_rows, sample_sheet
+from privsyn.data.profile import COLUMNS, read_image_rows, sample_sheet
 from privsyn.data.settings import ImageConfig
 from privsyn.modalities.images import Images
 from privsyn.validation.settings import ValidationConfig
@@ -168,26 +168,12 @@ def test_equal_pixels_are_one_image_however_compressed(folder):
     assert one.pixels_sha256 == two.pixels_sha256
 
 
-def profile_of(folder, rows, labels=LABELS):
-    return profile_images(read_image_rows(write(folder, rows)), labels)
-
-
-def test_profile_counts_what_is_there(folder):
-    rows = [*good_rows(folder), {"id": "x", "label": "cow", "file": "images/no.png", "sha256": ""}]
-    shown = profile_of(folder, rows)
-    assert shown.labels == (("cat", 20), ("dog", 20), ("(not declared)", 1))
-    assert sum(shown.means.counts) == COUNT
-    assert shown.sizes == (("8 x 8 L", COUNT),)
-    json.dumps(shown.samples)
-
-
 def test_the_sheet_has_a_row_per_label_in_declared_order(folder):
     rows = good_rows(folder)
     for row in rows:
         put(folder, row, encode(np.full((8, 8), 40 if row["label"] == "cat" else 160, np.uint8)))
     rows = rows[:3] + rows[20:]  # three cats
-    shown = profile_of(folder, rows)
-    sheet = decode_png(sample_sheet(folder, shown))
+    sheet = decode_png(sample_sheet(folder, read_image_rows(write(folder, rows)), LABELS))
     side = (sheet.shape[1] - 2) // COLUMNS
     assert sheet.shape[0] == 2 * side + 2
     top, bottom = sheet[side // 2, side // 2 :: side], sheet[side + side // 2, side // 2 :: side]
