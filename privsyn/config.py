@@ -54,39 +54,28 @@ from privsyn.validation.settings import ValidationConfig
 class ServicesConfig(Section):
     """Where the ledger, the lineage and the published artifacts live."""
 
-    ledger: Annotated[str, OnDisk("place")] | None = Field(
-        default=None, description="SQLAlchemy URL. Null: .privsyn/ledger.db in the project."
-    )
-    vault: Annotated[str, OnDisk("place")] | None = Field(
-        default=None,
-        description="Store of encrypted private intermediates while a release is made: file:///, "
-        "s3://, gs:// or az://. Null: the project's state folder, unencrypted.",
-    )
-    vault_key: Annotated[LocalPath, OnDisk("place")] | None = Field(
-        default=None,
-        description="File with the vault's key, written by `privsyn keys new --vault`. The "
-        "environment variable PRIVSYN_VAULT_KEY, which holds the key itself, takes precedence.",
-    )
-    mlflow: Annotated[str, OnDisk("place")] | None = Field(
-        default=None, description="Tracking URI. Null: .privsyn/mlflow.db in the project."
-    )
-    mlflow_ui: str = Field(
-        default="http://127.0.0.1:5000", description="Address of the MLflow UI, for links."
-    )
-    releases: Annotated[str, OnDisk("place")] | None = Field(
-        default=None,
-        description="Store of finished releases for all machines: file:///folder, "
-        "s3://bucket/prefix, gs:// or az://. Null: only the project's folder.",
-    )
+    ledger: Annotated[str, OnDisk("place")] | None = None
+    """SQLAlchemy URL. Null: .privsyn/ledger.db in the project."""
+    vault: Annotated[str, OnDisk("place")] | None = None
+    """Store of encrypted private intermediates while a release is made: file:///, s3://, gs:// or
+    az://. Null: the project's state folder, unencrypted."""
+    vault_key: Annotated[LocalPath, OnDisk("place")] | None = None
+    """File with the vault's key, written by `privsyn keys new --vault`. The environment variable
+    PRIVSYN_VAULT_KEY, which holds the key itself, takes precedence."""
+    mlflow: Annotated[str, OnDisk("place")] | None = None
+    """Tracking URI. Null: .privsyn/mlflow.db in the project."""
+    mlflow_ui: str = "http://127.0.0.1:5000"
+    """Address of the MLflow UI, for links."""
+    releases: Annotated[str, OnDisk("place")] | None = None
+    """Store of finished releases for all machines: file:///folder, s3://bucket/prefix, gs:// or
+    az://. Null: only the project's folder."""
     connections: dict[
         Literal["stores", "ledger", "vault_key", "model_server"],
         Annotated[str, Field(pattern=CONNECTION)],
-    ] = Field(
-        default={},
-        description="Airflow connections with the credentials of Airflow's tasks: stores (aws, "
-        "google_cloud_platform, wasb), ledger (postgres), vault_key and model_server (the "
-        "password). Outside of Airflow, and of the others: the environment's.",
-    )
+    ] = Field(default={})
+    """Airflow connections with the credentials of Airflow's tasks: stores (aws,
+    google_cloud_platform, wasb), ledger (postgres), vault_key and model_server (the password).
+    Outside of Airflow, and of the others: the environment's."""
 
     @field_validator("vault", "releases")
     @classmethod
@@ -136,36 +125,25 @@ def _with_times(arguments: Mapping[Any, Any]) -> dict[Any, Any]:
 class ScheduleConfig(Section):
     """Schedule of a method's DAG."""
 
-    cron: str | None = Field(default=None, description="Airflow schedule; null: only by hand.")
-    asset: str | None = Field(
-        default=None,
-        pattern=ASSET,
-        description="Address of an upstream asset whose update starts a run, in place of cron.",
-    )
-    version: Annotated[str, Field(pattern=EVENT)] | None = Field(
-        default=None,
-        description="Source of dataset.version in a run that the asset starts: partition_key (one "
-        "run per partition), or extra.KEY of the event. It is published. Null: dataset.version.",
-    )
-    wait: float | None = Field(
-        default=None,
-        gt=0,
-        description="Hours that a run waits for the file, or for a row of the query or table, "
-        "before it fails. Null: it does not wait.",
-    )
-    dag: dict[DagArgument, Any] = Field(
-        default={},
-        description="Airflow's arguments of the DAG (timezone, dagrun_timeout, max_active_runs, "
-        "max_consecutive_failed_dag_runs, owner_links), of all its tasks (retries, "
-        "execution_timeout, owner, priority_weight, weight_rule), and the deadline of a run, which "
-        "alerts tell of. Times as PT6H. Errors that a retry cannot repair fail at once; attempts "
-        "that the platform kills are not counted.",
-    )
-    tasks: dict[Task, dict[TaskArgument, Any]] = Field(
-        default={},
-        description="Airflow's arguments of single tasks, by name: generate on machines with a "
-        "GPU, partition and evaluate on those that may see private data.",
-    )
+    cron: str | None = None
+    """Airflow schedule; null: only by hand."""
+    asset: str | None = Field(default=None, pattern=ASSET)
+    """Address of an upstream asset whose update starts a run, in place of cron."""
+    version: Annotated[str, Field(pattern=EVENT)] | None = None
+    """Source of dataset.version in a run that the asset starts: partition_key (one run per
+    partition), or extra.KEY of the event. It is published. Null: dataset.version."""
+    wait: float | None = Field(default=None, gt=0)
+    """Hours that a run waits for the file, or for a row of the query or table, before it fails.
+    Null: it does not wait."""
+    dag: dict[DagArgument, Any] = Field(default={})
+    """Airflow's arguments of the DAG (timezone, dagrun_timeout, max_active_runs,
+    max_consecutive_failed_dag_runs, owner_links), of all its tasks (retries, execution_timeout,
+    owner, priority_weight, weight_rule), and the deadline of a run, which alerts tell of. Times as
+    PT6H. Errors that a retry cannot repair fail at once; attempts that the platform kills are not
+    counted."""
+    tasks: dict[Task, dict[TaskArgument, Any]] = Field(default={})
+    """Airflow's arguments of single tasks, by name: generate on machines with a GPU, partition and
+    evaluate on those that may see private data."""
 
     @field_validator("dag", "tasks")
     @classmethod
@@ -203,24 +181,18 @@ class Config(Section):
     columns: ColumnsConfig = ColumnsConfig()
     models: ModelsConfig = ModelsConfig()
     methods: dict[str, Any] = Field(default_factory=dict)
-    pipeline: tuple[str, ...] = Field(
-        default=(),
-        description="Methods that `dvc repro` runs, each with a release and a charge. The first is "
-        "the default of --method. distill: students, at no charge.",
-    )
+    pipeline: tuple[str, ...] = ()
+    """Methods that `dvc repro` runs, each with a release and a charge. The first is the default of
+    --method. distill: students, at no charge."""
     validation: ValidationConfig = ValidationConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     performance: PerformanceConfig = PerformanceConfig()
     services: ServicesConfig = ServicesConfig()
     signing: SigningConfig = SigningConfig()
-    deployment: dict[Card, Annotated[str, Field(min_length=1, max_length=4000)]] = Field(
-        default={},
-        description="What records of a release say and no certificate can know, by field: a text.",
-    )
-    schedule: dict[str, ScheduleConfig] = Field(
-        default_factory=dict,
-        description="By method. Beside them `tasks`: those of every method, under a method's own.",
-    )
+    deployment: dict[Card, Annotated[str, Field(min_length=1, max_length=4000)]] = Field(default={})
+    """What records of a release say and no certificate can know, by field: a text."""
+    schedule: dict[str, ScheduleConfig] = Field(default_factory=dict)
+    """By method. Beside them `tasks`: those of every method, under a method's own."""
     alerts: tuple[dict[str, Any], ...] = Field(
         default=(),
         description="Notifiers of Airflow: the `class` of each, the `events` that it hears of "

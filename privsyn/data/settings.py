@@ -43,31 +43,32 @@ LONGEST_DOCUMENT = 200
 class ImageConfig(Section):
     """Records are images, all converted to one size and mode."""
 
-    size: int = Field(ge=1, le=1024, description="Side in pixels; images are stretched to squares.")
-    mode: Literal["L", "RGB"] = Field(default="RGB", description="L: gray. RGB: color.")
-    column: str = Field(
-        default="image",
-        min_length=1,
-        description="Column (Parquet) or array (.npz) of the images. An .npz without an array "
-        "image may call it images, train_images, x_train, data or x.",
-    )
+    size: int = Field(ge=1, le=1024)
+    """Side in pixels; images are stretched to squares."""
+    mode: Literal["L", "RGB"] = "RGB"
+    """L: gray. RGB: color."""
+    column: str = Field(default="image", min_length=1)
+    """Column (Parquet) or array (.npz) of the images. An .npz without an array image may call it
+    images, train_images, x_train, data or x."""
 
 
 class TextExample(Section):
     """A text that somebody invented, as an example of the records: public."""
 
-    text: str = Field(min_length=1, max_length=4000, description="The text. Never a real record.")
-    label: str | None = Field(default=None, description="Its label, one of dataset.labels.")
+    text: str = Field(min_length=1, max_length=4000)
+    """The text. Never a real record."""
+    label: str | None = None
+    """Its label, one of dataset.labels."""
 
 
 class Query(Section, Stream):
     """A query of a database, whose rows are the records."""
 
-    connection: str = Field(
-        description="Environment variable with the database's URL, connection of Airflow, or URL "
-        "without a password."
-    )
-    sql: str = Field(min_length=1, description="One SELECT. {date:%Y-%m} as in version.")
+    connection: str
+    """Environment variable with the database's URL, connection of Airflow, or URL without a
+    password."""
+    sql: str = Field(min_length=1)
+    """One SELECT. {date:%Y-%m} as in version."""
 
     @model_validator(mode="before")
     @classmethod
@@ -105,99 +106,56 @@ def examples(value: Any) -> Iterator[TextExample]:
 class DatasetConfig(Section):
     """The private file and what its columns mean."""
 
-    name: str = Field(pattern=NAME, description="Lineage: the dataset over all its versions.")
-    path: Annotated[SourcePath, OnDisk("private")] | None = Field(
-        default=None,
-        description="JSONL, CSV or TSV in UTF-8, or Parquet, plain or .gz, .zst, .bz2, .xz, or a "
-        "folder of such files. Or an address: s3://bucket/folder, s3://bucket/part-*.parquet, "
-        "gs://, az://. Or a table of Delta or Iceberg: its folder, or iceberg://catalog/a.b. "
-        "Of images: a folder with a sub-folder per label, .npz or Parquet. {date:%Y-%m} as in "
-        "version, {version} for it.",
-    )
-    query: Query | None = Field(default=None, description="A query, in place of path.")
-    snapshot: str | None = Field(
-        default=None,
-        pattern=NAME,
-        coerce_numbers_to_str=True,
-        description="Of a table what is read. Null: the newest.",
-    )
-    version: str = Field(
-        default="v1",
-        pattern=VERSION,
-        description="Opaque version, set on a public schedule, never read from the data. "
-        "{date:%Y-%m} stands for the run's logical date, {table} for the snapshot of a table.",
-    )
-    text: Annotated[str, Field(min_length=1)] | None = Field(
-        default="text",
-        description="Column of the text, or a form over several, such as "
-        '\'Phrase: "{answer}" Text: "{text}"\'. Null: a table of the columns alone.',
-    )
-    roles: tuple[Annotated[str, Field(pattern=ROLE)], ...] = Field(
-        default=(),
-        max_length=4,
-        description="Roles of a conversation, the first one first: [user, assistant]. dataset.text "
-        "is then a column of turns, {role, content}, as a list or JSON text.",
-    )
-    images: ImageConfig | None = Field(
-        default=None, description="Records are images of this form. Null: texts."
-    )
-    label: str | None = Field(
-        default=None,
-        description="Column of the label. In a folder of images the label is the sub-folder's "
-        "name, whatever this says.",
-    )
-    labels: tuple[str, ...] = Field(
-        default=(), description="The public list of labels; records with any other are dropped."
-    )
-    document: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=LONGEST_DOCUMENT,
-        description="What a record is, in a few public words with their article, for the default "
-        "prompts: a message from a patient to a clinic.",
-    )
-    words: int | None = Field(
-        default=None,
-        ge=1,
-        description="About how many words a text has, by what is known without the file: public. "
-        "plan judges lengths by it.",
-    )
-    label_descriptions: dict[str, str] = Field(
-        default={},
-        description="What prompts say for a label, where its own name says little: public.",
-    )
-    examples: tuple[TextExample, ...] = Field(
-        default=(),
-        max_length=20,
-        description="A few texts as you imagine them, with their labels, for prompts: public. "
-        "Invent them; never copy a record.",
-    )
-    columns: Columns = Field(
-        default={},
-        description="Columns that stand beside the text and come back: name -> values, range or "
-        "date. Public; never read from the data.",
-    )
-    unit: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Column of the stable unit id. Null: every row is its own unit. In a folder of "
-        "images every file is a unit, named by its path: write file.",
-    )
-    max_records_per_unit: int = Field(
-        default=1, ge=1, le=10_000, description="Records of a unit that are used (m)."
-    )
-    holdout: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        allow_inf_nan=False,
-        description="Share of units, by keyed hash, held out for internal evaluation.",
-    )
-    test_path: Annotated[SourcePath, OnDisk("private")] | None = Field(
-        default=None,
-        description="A separate file of held-out real records, same columns. {date:...} as in "
-        "version.",
-    )
+    name: str = Field(pattern=NAME)
+    """Lineage: the dataset over all its versions."""
+    path: Annotated[SourcePath, OnDisk("private")] | None = None
+    """JSONL, CSV or TSV in UTF-8, or Parquet, plain or .gz, .zst, .bz2, .xz, or a folder of such
+    files. Or an address: s3://bucket/folder, s3://bucket/part-*.parquet, gs://, az://. Or a table
+    of Delta or Iceberg: its folder, or iceberg://catalog/a.b. Of images: a folder with a sub-folder
+    per label, .npz or Parquet. {date:%Y-%m} as in version, {version} for it."""
+    query: Query | None = None
+    """A query, in place of path."""
+    snapshot: str | None = Field(default=None, pattern=NAME, coerce_numbers_to_str=True)
+    """Of a table what is read. Null: the newest."""
+    version: str = Field(default="v1", pattern=VERSION)
+    """Opaque version, set on a public schedule, never read from the data. {date:%Y-%m} stands for
+    the run's logical date, {table} for the snapshot of a table."""
+    text: Annotated[str, Field(min_length=1)] | None = "text"
+    """Column of the text, or a form over several, such as 'Phrase: "{answer}" Text: "{text}"'.
+    Null: a table of the columns alone."""
+    roles: tuple[Annotated[str, Field(pattern=ROLE)], ...] = Field(default=(), max_length=4)
+    """Roles of a conversation, the first one first: [user, assistant]. dataset.text is then a
+    column of turns, {role, content}, as a list or JSON text."""
+    images: ImageConfig | None = None
+    """Records are images of this form. Null: texts."""
+    label: str | None = None
+    """Column of the label. In a folder of images the label is the sub-folder's name, whatever this
+    says."""
+    labels: tuple[str, ...] = ()
+    """The public list of labels; records with any other are dropped."""
+    document: str | None = Field(default=None, min_length=1, max_length=LONGEST_DOCUMENT)
+    """What a record is, in a few public words with their article, for the default prompts: a
+    message from a patient to a clinic."""
+    words: int | None = Field(default=None, ge=1)
+    """About how many words a text has, by what is known without the file: public. plan judges
+    lengths by it."""
+    label_descriptions: dict[str, str] = Field(default={})
+    """What prompts say for a label, where its own name says little: public."""
+    examples: tuple[TextExample, ...] = Field(default=(), max_length=20)
+    """A few texts as you imagine them, with their labels, for prompts: public. Invent them; never
+    copy a record."""
+    columns: Columns = Field(default={})
+    """Columns that stand beside the text and come back: name -> values, range or date. Public;
+    never read from the data."""
+    unit: str | None = Field(default=None, min_length=1)
+    """Column of the stable unit id. Null: every row is its own unit. In a folder of images every
+    file is a unit, named by its path: write file."""
+    max_records_per_unit: int = Field(default=1, ge=1, le=10_000)
+    """Records of a unit that are used (m)."""
+    holdout: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
+    """Share of units, by keyed hash, held out for internal evaluation."""
+    test_path: Annotated[SourcePath, OnDisk("private")] | None = None
+    """A separate file of held-out real records, same columns. {date:...} as in version."""
 
     @field_validator("labels", "label_descriptions")
     @classmethod

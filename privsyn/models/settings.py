@@ -33,44 +33,30 @@ class ServerConfig(Section):
     ``extra_body`` are part of a release's identity; the key, ``headers`` and the limit are not.
     """
 
-    url: str = Field(
-        description="Base URL of the API, such as https://api.openai.com/v1 or "
-        "http://localhost:8000/v1, without a key; with a query where the server wants one: "
-        "https://clinic.openai.azure.com/openai/deployments/gpt?api-version=2024-10-21."
-    )
-    model: str = Field(min_length=1, max_length=200, description="The server's name of the model.")
-    key_variable: str | None = Field(
-        default="OPENAI_API_KEY",
-        pattern=VARIABLE,
-        description="Environment variable that holds the key; the key itself is never in a config. "
-        "Null: the server needs no key.",
-    )
-    chat: bool = Field(
-        default=True, description="Send chat messages; false: plain completions (/completions)."
-    )
-    headers: dict[str, str] = Field(
-        default={},
-        description="Further headers of every request. ${NAME} stands for the environment variable "
-        "NAME: {api-key: ${AZURE_KEY}}. Never write a secret here.",
-    )
-    logit_bias: bool = Field(
-        default=False,
-        description="Whether the server has /tokenize and takes logit_bias, as vLLM and llama.cpp "
-        "do: private_evolution then makes the words of the records likelier.",
-    )
-    extra_body: dict[str, Any] = Field(
-        default={},
-        description="Further fields of every request, by the server's names: "
-        "{chat_template_kwargs: {enable_thinking: false}}, which is sent anyway, or "
-        "{reasoning_effort: low}. Null leaves a field out. Part of the release's identity; no key.",
-    )
-    max_requests: int = Field(
-        default=10_000,
-        ge=1,
-        description="Requests for texts that a process may send; the run stops before the next. "
-        "Not counted: what the client repeats after 429, 5xx or a timeout, and words that "
-        "/tokenize is asked for.",
-    )
+    url: str
+    """Base URL of the API, such as https://api.openai.com/v1 or http://localhost:8000/v1, without a
+    key; with a query where the server wants one:
+    https://clinic.openai.azure.com/openai/deployments/gpt?api-version=2024-10-21."""
+    model: str = Field(min_length=1, max_length=200)
+    """The server's name of the model."""
+    key_variable: str | None = Field(default="OPENAI_API_KEY", pattern=VARIABLE)
+    """Environment variable that holds the key; the key itself is never in a config. Null: the
+    server needs no key."""
+    chat: bool = True
+    """Send chat messages; false: plain completions (/completions)."""
+    headers: dict[str, str] = Field(default={})
+    """Further headers of every request. ${NAME} stands for the environment variable NAME: {api-key:
+    ${AZURE_KEY}}. Never write a secret here."""
+    logit_bias: bool = False
+    """Whether the server has /tokenize and takes logit_bias, as vLLM and llama.cpp do:
+    private_evolution then makes the words of the records likelier."""
+    extra_body: dict[str, Any] = Field(default={})
+    """Further fields of every request, by the server's names: {chat_template_kwargs:
+    {enable_thinking: false}}, which is sent anyway, or {reasoning_effort: low}. Null leaves a field
+    out. Part of the release's identity; no key."""
+    max_requests: int = Field(default=10_000, ge=1)
+    """Requests for texts that a process may send; the run stops before the next. Not counted: what
+    the client repeats after 429, 5xx or a timeout, and words that /tokenize is asked for."""
 
     @field_validator("extra_body")
     @classmethod
@@ -120,46 +106,29 @@ class ModelsConfig(Section):
     """The models a method reads."""
 
     language: Annotated[str, OnDisk("model", ("smollm2", "gemma3-270m", "tiny"))] = Field(
-        default="smollm2",
-        min_length=1,
-        description="smollm2 or gemma3-270m (fetched once: `privsyn models fetch smollm2`), tiny "
-        "(for tests, in a clone alone), a local directory, a GGUF file, or a hub id with its "
-        "commit (owner/model@commit).",
+        default="smollm2", min_length=1
     )
-    embedder: Annotated[str, OnDisk("model", ("builtin",))] = Field(
-        default="builtin",
-        min_length=1,
-        description="Sentence embedder: builtin, a local directory, or a hub id with its commit.",
-    )
-    server: ServerConfig | None = Field(
-        default=None,
-        description="Server that completes prompts. Null: models.language on this machine.",
-    )
-    image: Annotated[str, OnDisk("model", ("builtin",))] = Field(
-        default="builtin",
-        min_length=1,
-        description="Image generator: builtin, a local directory, or a hub id with its commit.",
-    )
-    image_steps: int | None = Field(
-        default=None,
-        ge=1,
-        le=1000,
-        description="Denoising steps of a fresh image. Null: the model folder's own.",
-    )
-    image_class: Literal["label", "any"] = Field(
-        default="label",
-        description="What the classes of a class-conditional generator are. label: the labels of "
-        "the dataset. any: nothing that the labels name; each fresh image is of a class drawn at "
-        "random, and its variations are of the same class.",
-    )
+    """smollm2 or gemma3-270m (fetched once: `privsyn models fetch smollm2`), tiny (for tests, in a
+    clone alone), a local directory, a GGUF file, or a hub id with its commit
+    (owner/model@commit)."""
+    embedder: Annotated[str, OnDisk("model", ("builtin",))] = Field(default="builtin", min_length=1)
+    """Sentence embedder: builtin, a local directory, or a hub id with its commit."""
+    server: ServerConfig | None = None
+    """Server that completes prompts. Null: models.language on this machine."""
+    image: Annotated[str, OnDisk("model", ("builtin",))] = Field(default="builtin", min_length=1)
+    """Image generator: builtin, a local directory, or a hub id with its commit."""
+    image_steps: int | None = Field(default=None, ge=1, le=1000)
+    """Denoising steps of a fresh image. Null: the model folder's own."""
+    image_class: Literal["label", "any"] = "label"
+    """What the classes of a class-conditional generator are. label: the labels of the dataset. any:
+    nothing that the labels name; each fresh image is of a class drawn at random, and its variations
+    are of the same class."""
     image_embedder: Annotated[str, OnDisk("model", ("builtin",))] = Field(
-        default="builtin",
-        min_length=1,
-        description="Image encoder: builtin, a local directory, or a hub id with its commit.",
+        default="builtin", min_length=1
     )
-    dtype: Literal["float32", "bfloat16"] = Field(
-        default="float32", description="Numeric type of the weights."
-    )
+    """Image encoder: builtin, a local directory, or a hub id with its commit."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Numeric type of the weights."""
 
 
 class PerformanceConfig(Section):
@@ -169,17 +138,10 @@ class PerformanceConfig(Section):
     change how numbers are rounded, and shards change which journal holds which draw.
     """
 
-    rows_per_pass: int = Field(
-        default=64,
-        ge=1,
-        description="Rows per forward pass, and most texts decoded together; a training pass has "
-        "an eighth.",
-    )
-    shards: int | None = Field(
-        default=None,
-        ge=1,
-        le=1000,
-        description="Parts of a release (mapped tasks); each loads the model. Null: one per GPU of "
-        "the machine that plans, or one without a GPU.",
-    )
-    threads: int | None = Field(default=None, ge=1, description="CPU threads of the model.")
+    rows_per_pass: int = Field(default=64, ge=1)
+    """Rows per forward pass, and most texts decoded together; a training pass has an eighth."""
+    shards: int | None = Field(default=None, ge=1, le=1000)
+    """Parts of a release (mapped tasks); each loads the model. Null: one per GPU of the machine
+    that plans, or one without a GPU."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads of the model."""

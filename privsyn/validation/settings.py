@@ -25,25 +25,18 @@ def whole_pattern(pattern: str, before: str = "", behind: str = "") -> re.Patter
 class ValidationConfig(Section):
     """The Great Expectations suite of the synthetic file."""
 
-    suite: Annotated[str, OnDisk("file", ("text", "images"))] | None = Field(
-        default=None,
-        description="A shipped suite (text, images), or a JSON file. Null: "
-        "text or images, depending on the dataset.",
-    )
-    max_chars: int = Field(default=4000, ge=1, description="Most characters of a text.")
-    min_share: float = Field(
-        default=0.95,
-        ge=0,
-        le=1,
-        description="Share of rows that must keep the soft bounds: length, contrast of an image, "
-        "the method's JSON schema. Also the smallest share of different rows.",
-    )
-    forbid: tuple[str, ...] = Field(
-        default=PATTERNS,
-        description="What no synthetic text may contain: email, phone, record_number, or regular "
-        "expressions of your own record numbers. What the model invents is masked ([email], "
-        "[phone], [record number]) before the text is released.",
-    )
+    suite: Annotated[str, OnDisk("file", ("text", "images"))] | None = None
+    """A shipped suite (text, images), or a JSON file. Null: text or images, depending on the
+    dataset."""
+    max_chars: int = Field(default=4000, ge=1)
+    """Most characters of a text."""
+    min_share: float = Field(default=0.95, ge=0, le=1)
+    """Share of rows that must keep the soft bounds: length, contrast of an image, the method's JSON
+    schema. Also the smallest share of different rows."""
+    forbid: tuple[str, ...] = PATTERNS
+    """What no synthetic text may contain: email, phone, record_number, or regular expressions of
+    your own record numbers. What the model invents is masked ([email], [phone], [record number])
+    before the text is released."""
 
     @field_validator("forbid")
     @classmethod

@@ -104,22 +104,17 @@ class TextConfig(Section):
     An empty slot (no label) removes its line, from the last ``>`` in it on.
     """
 
-    random_prompt: str | None = Field(
-        default=None,
-        description="Prompt of a fresh text; may name {label}, {style}, and {examples} before "
-        "them. Null: a list of the examples, or the model's own prompt without examples.",
-    )
-    name_labels: bool = Field(
-        default=True,
-        description="Whether prompts name the {label}. False: for labels that are codes; "
-        "mean_share then says whose candidate a text is.",
-    )
-    vary_prompt: str | None = Field(
-        default=None,
-        description="Prompt of a variation of {text}; may name {label}, {style}, {length}, "
-        "{change}. Null: the model's own.",
-    )
-    temperature: float = Field(default=0.8, ge=0, le=10, description="Temperature of sampling.")
+    random_prompt: str | None = None
+    """Prompt of a fresh text; may name {label}, {style}, and {examples} before them. Null: a list
+    of the examples, or the model's own prompt without examples."""
+    name_labels: bool = True
+    """Whether prompts name the {label}. False: for labels that are codes; mean_share then says
+    whose candidate a text is."""
+    vary_prompt: str | None = None
+    """Prompt of a variation of {text}; may name {label}, {style}, {length}, {change}. Null: the
+    model's own."""
+    temperature: float = Field(default=0.8, ge=0, le=10)
+    """Temperature of sampling."""
     max_tokens: MaxTokens = 64
 
     @field_validator("random_prompt")
