@@ -39,15 +39,7 @@ from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.release.settings import Card, SigningConfig
-from privsyn.section import (
-    ASSET,
-    CONNECTION,
-    EVENT,
-    OVERRIDES,
-    PRESET,
-    Section,
-    explain,
-)
+from privsyn.section import ASSET, CONNECTION, EVENT, OVERRIDES, PRESET, Section, explain
 from privsyn.validation.settings import ValidationConfig
 
 

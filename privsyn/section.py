@@ -15,11 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 VERSION = r"^[A-Za-z0-9{][A-Za-z0-9_.:%{}-]{0,63}$"

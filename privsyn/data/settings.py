@@ -10,11 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from unicodedata import normalize
 
-from pydantic import (
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from privsyn.address import Address, Source, Stream
 from privsyn.data.columns import MOST_COLUMNS, Columns

@@ -14,13 +14,7 @@ import math
 from dataclasses import dataclass
 
 from privsyn.dp.event_tree import in_sequence, without_secret
-from privsyn.dp.events import (
-    Composed,
-    Event,
-    Pure,
-    RandomAllocation,
-    SampledGaussian,
-)
+from privsyn.dp.events import Composed, Event, Pure, RandomAllocation, SampledGaussian
 from privsyn.dp.filters import gaussian_mu_squared
 
 Used = tuple[int, int, int]

@@ -14,15 +14,7 @@ from numpy.typing import NDArray
 
 from privsyn import layout
 from privsyn.data.artifacts import ArtifactRef, atomic_file, from_npy, to_npy, write_jsonl_atomic
-from privsyn.data.images import (
-    Pixels,
-    annotate,
-    contact_sheet,
-    decode,
-    decode_png,
-    encode,
-    note_of,
-)
+from privsyn.data.images import Pixels, annotate, contact_sheet, decode, decode_png, encode, note_of
 from privsyn.data.profile import load_images, read_image_rows
 from privsyn.data.settings import ImageConfig
 from privsyn.errors import ModelError

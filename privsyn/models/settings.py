@@ -7,10 +7,7 @@ import re
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import (
-    Field,
-    field_validator,
-)
+from pydantic import Field, field_validator
 
 from privsyn.files import OnDisk
 from privsyn.section import VARIABLE, Section
