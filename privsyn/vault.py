@@ -37,7 +37,7 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -567,7 +567,10 @@ class LedgerJournal(Draws):
         self._rows.close()
 
     def _load(self, sealed: list[bytes], header: Mapping[str, Any]) -> None:
-        bodies = self._open_lines(sealed)
+        bodies = []
+        for value, crc in _open_lines(self._vault, self._lease.part, sealed):
+            bodies.append(value)
+            self._crc = crc
         if not bodies:
             raise ReleaseLost(
                 f"journal {self.where} is gone; its draws cannot be replayed.",
@@ -577,14 +580,6 @@ class LedgerJournal(Draws):
         refuse_other(self.where, bodies[0], header_of(header))
         self._replay(bodies[1:], lambda number: damage_error(self.where, number + 2))
         self._next, self._durable = len(bodies), len(bodies) - 1
-
-    def _open_lines(self, sealed: list[bytes]) -> list[dict[str, Any]]:
-        bodies = []
-        for number, body in enumerate(sealed):
-            line = self._vault.key.open_entry(self._lease.part, number, body)
-            value, self._crc = parse_line(self.where, number + 1, line, self._crc)
-            bodies.append(value)
-        return bodies
 
     def _try_room(self, key: str, room: int) -> None:
         self._lease.check()  # before the draw: without the lease its result would be discarded
@@ -636,13 +631,21 @@ def entries(draws: SealedDraws, vault: ReleaseVault, part: str) -> int:
 def public_file(draws: SealedDraws, vault: ReleaseVault, part: str, key: str) -> bytes | None:
     """A public value in a part's journal, read without its lease; None if it is not there yet."""
     entry, name = public_entry(key)
-    crc = 0
-    for number, body in enumerate(_rows(draws, vault, part)):
-        line = vault.key.open_entry(part, number, body)
-        value, crc = parse_line(f"{part} of {vault.release_id}", number + 1, line, crc)
+    for value, _ in _open_lines(vault, part, _rows(draws, vault, part)):
         if value.get("k") == entry:
             return vault.get_bytes(object_name(part, name, value["v"]))
     return None
+
+
+def _open_lines(
+    vault: ReleaseVault, part: str, sealed: Iterable[bytes]
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """The value of each line of a part's journal, and the checksum that the next one continues."""
+    crc = 0
+    for number, body in enumerate(sealed):
+        line = vault.key.open_entry(part, number, body)
+        value, crc = parse_line(f"{part} of {vault.release_id}", number + 1, line, crc)
+        yield value, crc
 
 
 def _rows(draws: SealedDraws, vault: ReleaseVault, part: str) -> Iterator[bytes]:

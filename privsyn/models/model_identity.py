@@ -384,7 +384,8 @@ def locate(
         check(folder, str(reference))
         return ModelLocation(folder.resolve().name, folder)
     hub_id, _, commit = name.partition("@")
-    if folder.exists() or not reference.hub or not _HUB_ID.fullmatch(hub_id):
+    of_hub = reference.setting.startswith("models.") and _HUB_ID.fullmatch(hub_id)
+    if folder.exists() or not of_hub:
         raise ModelError(
             f"{reference}: there is no such directory.",
             hint=f"Name a directory with config.json, weights and tokenizer, or use "

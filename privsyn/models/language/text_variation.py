@@ -18,7 +18,7 @@ from functools import partial
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from privsyn.data import public_files
 from privsyn.data.settings import TextExample
@@ -78,8 +78,10 @@ _SHOWN = rf"(?:{LETTER}){{2,4}}|{WORD}"
 _NAME_OF_SLOT = rf"(?m)^((?:[A-Z]|{LETTER})[\w{MARKS}]*)[:\uff1a]"
 _COPIED = 5
 """A run of so many words of an example marks a text that copies it."""
-_RANDOM_SLOTS = ("label", "style", "document", "examples", "columns")
-_VARY_SLOTS = ("text", "label", "style", "length", "change", "document", "columns")
+_SLOTS = {
+    "random_prompt": ("label", "style", "document", "examples", "columns"),
+    "vary_prompt": ("text", "label", "style", "length", "change", "document", "columns"),
+}
 
 
 MaxTokens = Annotated[int, Field(ge=1, le=100_000, description="Most tokens of a text.")]
@@ -117,17 +119,15 @@ class TextConfig(Section):
     """Temperature of sampling."""
     max_tokens: MaxTokens = 64
 
-    @field_validator("random_prompt")
+    @field_validator("random_prompt", "vary_prompt")
     @classmethod
-    def _random_slots(cls, value: str | None) -> str | None:
-        return _known_slots(value, _RANDOM_SLOTS)
-
-    @field_validator("vary_prompt")
-    @classmethod
-    def _vary_slots(cls, value: str | None) -> str | None:
-        if value is not None and value.count("{text}") != 1:
+    def _has_known_slots(cls, value: str | None, info: ValidationInfo) -> str | None:
+        slots = _SLOTS[str(info.field_name)]
+        if "text" in slots and value is not None and value.count("{text}") != 1:
             raise ValueError("must contain {text} exactly once")
-        return _known_slots(value, _VARY_SLOTS)
+        if unknown := set(re.findall(r"\{(\w+)\}", value or "")).difference(slots):
+            raise ValueError(f"{{{min(unknown)}}} is not one of {', '.join(slots)}")
+        return value
 
     def resolved(
         self,
@@ -533,10 +533,3 @@ def fill_slots(prompt: str, slots: Mapping[str, str]) -> str:
         if not value:
             prompt = re.sub(rf"[^\n>]*\{{{name}\}}[^\n]*\n?", "", prompt)
     return re.sub(r"\{(\w+)\}", lambda slot: slots.get(slot[1], slot[0]), prompt)
-
-
-def _known_slots(prompt: str | None, slots: Sequence[str]) -> str | None:
-    unknown = set(re.findall(r"\{(\w+)\}", prompt or "")) - set(slots)
-    if unknown:
-        raise ValueError(f"{{{min(unknown)}}} is not one of {', '.join(slots)}")
-    return prompt
