@@ -9,8 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.models.language.prompts import CHARS_PER_TOKEN, PromptEncoder
-from privsyn.models.protocols import PromptTemplate
+from privsyn.models.language.prompts import CHARS_PER_TOKEN
 
 Parts = tuple[Sequence[int], Sequence[int]]
 """Given tokens, and the tokens after them."""
@@ -48,31 +47,6 @@ def log_likelihoods(
     ]
     nats = of_sequences(model.network, rows).tolist()
     return [(value, len(tail)) for value, (_, tail) in zip(nats, rows, strict=True)]
-
-
-def prompted_likelihoods(
-    network: Any,
-    prompts: PromptEncoder,
-    template: PromptTemplate,
-    labels: Sequence[str | None],
-    texts: Sequence[str],
-    most: int,
-) -> NDArray[np.float64]:
-    """Log-likelihood in nats of texts after their label's public prompt, shape (texts,).
-
-    Args:
-        network: A causal language model of transformers.
-        prompts: Encoder with its tokenizer.
-        template: Its public prompt is used.
-        labels: One label per text.
-        texts: Public texts.
-        most: Most tokens of a text that are read.
-    """
-    rows = [
-        prompts.public_and_text(template, label, text, most)
-        for label, text in zip(labels, texts, strict=True)
-    ]
-    return of_sequences(network, rows)
 
 
 def of_sequences(network: Any, rows: Sequence[Parts]) -> NDArray[np.float64]:

@@ -29,7 +29,7 @@ from privsyn.errors import ModelError
 from privsyn.models.language.answers import as_text
 from privsyn.models.language.degenerate_text import Ending
 from privsyn.models.language.hf_text import HFTextModel
-from privsyn.models.language.likelihood import prompted_likelihoods
+from privsyn.models.language.likelihood import of_sequences
 from privsyn.models.language.prompts import PromptEncoder, context_length
 from privsyn.models.protocols import Row, Sampling, Training
 from privsyn.models.torch_runtime import quiet
@@ -550,12 +550,9 @@ class LoraWriter:
         self, labels: Sequence[str | None], texts: Sequence[str]
     ) -> NDArray[np.float64]:
         """Log-likelihood in nats of each text after its label's prompt, shape (texts,)."""
-        training = self._training
-        return prompted_likelihoods(
-            self._model.network,
-            self._prompts,
-            training.template,
-            labels,
-            texts,
-            training.max_tokens,
-        )
+        template, most = self._training.template, self._training.max_tokens
+        rows = [
+            self._prompts.public_and_text(template, label, text, most)
+            for label, text in zip(labels, texts, strict=True)
+        ]
+        return of_sequences(self._model.network, rows)

@@ -11,7 +11,7 @@ import torch
 
 from privsyn.errors import ModelError
 from privsyn.models.language import rowwise
-from privsyn.models.language.likelihood import prompted_likelihoods
+from privsyn.models.language.likelihood import of_sequences
 from privsyn.models.language.prompts import PromptEncoder
 from privsyn.models.loading import load_language_model
 from privsyn.models.model_identity import describe
@@ -139,7 +139,11 @@ def test_likelihoods_are_those_of_the_public_rows(load, name):
     template = PromptTemplate("About {label}: {reference}", "About {label}:")
     labels = ["a bill", "a visit", "a bill", "a visit"]
     texts = ["please pay", "my bill was ready and late", "late", ""]
-    found = prompted_likelihoods(model.network, model._prompts, template, labels, texts, 5)
+    rows = [
+        model._prompts.public_and_text(template, label, text, 5)
+        for label, text in zip(labels, texts, strict=True)
+    ]
+    found = of_sequences(model.network, rows)
     for label, text, nats in zip(labels, texts, found, strict=True):
         _, tokens = model._prompts.public_and_text(template, label, text, 5)
         assert len(tokens) <= 5
