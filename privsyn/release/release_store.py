@@ -330,9 +330,10 @@ class ReleaseStore:
     def _current(self, name: str, certified: str | None) -> tuple[str, Manifest] | None:
         """Place and manifest of a release, or of the copy from before its commit."""
         current = self._locate(name)
-        return (
-            self._draft(name, certified) if current is None and certified is not None else current
-        )
+        if current is None and certified is not None:
+            draft = self._read(QUARANTINE, name, _draft(certified))
+            current = None if draft is None else (QUARANTINE, draft)
+        return current
 
     def _locate(self, name: str) -> tuple[str, Manifest] | None:
         """Place and manifest of a release; the newer one while it moves between places."""
@@ -341,10 +342,6 @@ class ReleaseStore:
         # While it moves, both places have a manifest: the new one is written before the old one
         # goes.
         return max(known, key=lambda item: item[1].change, default=None)
-
-    def _draft(self, name: str, certified: str) -> tuple[str, Manifest] | None:
-        manifest = self._read(QUARANTINE, name, _draft(certified))
-        return None if manifest is None else (QUARANTINE, manifest)
 
     def _read(self, place: str, name: str, file: str) -> Manifest | None:
         if not _NAME.fullmatch(name):

@@ -140,13 +140,19 @@ class HFSession:
         rest = -(-(width - len(prefix)) // _COLUMN_MULTIPLE) * _COLUMN_MULTIPLE
         self._slots, self._width, self._max_tokens = slots, len(prefix) + rest, max_tokens
         self._cache_bytes = cache_bytes
-        self._live = np.ones(len(rows), dtype=bool)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Put all rows into passes with unread prompts."""
+        self._live = np.ones(len(self._rows), dtype=bool)
         self._fed: list[NDArray[np.int64]] = []
-        self._passes: list[_Pass] = []
         self._states: Any = None  # (rows, hidden)
         self._first: Any = None  # the states at the end of the prompts
         self._pending, self._cached_bytes = True, 0.0
-        self._begin()
+        self._passes = [
+            self._prepare(list(range(start, min(start + self._slots, len(self._rows)))))
+            for start in range(0, len(self._rows), self._slots)
+        ]
 
     def logits(
         self, rows: slice = slice(None), columns: NDArray[np.int64] | None = None
@@ -193,16 +199,6 @@ class HFSession:
         for cache in caches:
             rowwise.rewind(cache, self._width)
         self._fed, self._states, self._pending = [], self._first.clone(), False
-
-    def _begin(self) -> None:
-        """Put all rows into passes with unread prompts."""
-        self._live[:] = True
-        self._fed, self._states, self._first = [], None, None
-        self._pending, self._cached_bytes = True, 0.0
-        self._passes = [
-            self._prepare(list(range(start, min(start + self._slots, len(self._rows)))))
-            for start in range(0, len(self._rows), self._slots)
-        ]
 
     def _prepare(self, numbers: list[int]) -> _Pass:
         """Pad rows into a full micro-batch; spare slots hold one end token."""
