@@ -296,7 +296,7 @@ def obtain(
     with target.open("wb") as out:
         for path in model.weights:
             _append(model, site / path, out)
-    _refuse_digest(model, target, Path(model.file).name, model.sha256)
+    _refuse_digest(model, target, model.title, model.sha256)
     for path, sha256 in model.notices:
         notice = notices / Path(path).name
         with notice.open("wb") as out:

