@@ -16,7 +16,7 @@ from privsyn.data.artifacts import (
     ArtifactRef,
     atomic_file,
     check_place,
-    storage_error,
+    storage_errors,
     sync_folder,
     write_jsonl_atomic,
 )
@@ -88,7 +88,7 @@ def copy_release(source: Path, target: Path) -> Path:
     """
     # Beside the target, so that the last step is a rename: readers never see half a copy.
     fresh = target.with_name(f".{target.name}.new")
-    try:
+    with storage_errors("write", target):
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
         for name in (ReleaseFacts.read(source).file, layout.CERTIFICATE):
@@ -99,8 +99,6 @@ def copy_release(source: Path, target: Path) -> Path:
         set_times(fresh)
         shutil.rmtree(target, ignore_errors=True)
         fresh.replace(target)
-    except OSError as error:
-        raise storage_error("write", target, error) from error
     return target
 
 
@@ -195,11 +193,9 @@ def seal(building: Path, sealed: Mapping[str, Any], folder: Path) -> None:
     """Put the certificate into a finished folder and rename it into its place."""
     with atomic_file(building / layout.CERTIFICATE, mode=0o644) as stream:
         stream.write(certificate.canonical(sealed))
-    try:
+    with storage_errors("write", folder):
         # privacy: the times of files would tell when the run ended.
         set_times(building)
         os.replace(building, folder)
         # A rename survives a power cut only once its folder is synced.
         sync_folder(folder.parent)
-    except OSError as error:
-        raise storage_error("write", folder, error) from error

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn import layout
-from privsyn.data.artifacts import atomic_file, private_folder, storage_error, write_json_atomic
+from privsyn.data.artifacts import atomic_file, private_folder, storage_errors, write_json_atomic
 from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.errors import ValidationFailed
@@ -161,7 +161,7 @@ def place(ctx: Context, name: str, folder: Path, *, released: bool) -> Path:
         sign(ctx, folder)
     else:
         unsign(folder)
-    try:
+    with storage_errors("move", folder):
         if not released:
             set_modes(folder, private=True)  # before it moves: at no moment is it open there
             private_folder(target.parent)
@@ -172,8 +172,6 @@ def place(ctx: Context, name: str, folder: Path, *, released: bool) -> Path:
             if released:
                 set_modes(target, private=False)
         set_times(target)
-    except OSError as error:
-        raise storage_error("move", folder, error) from error
     store(ctx, target)
     return target
 
@@ -202,10 +200,8 @@ def refuse_unreleased(folder: Path, ctx: Context | None = None) -> None:
 def copy_reports(ctx: Context, method: str, folder: Path) -> None:
     """Copy the validation to reports/<method>/, which dvc.yaml tracks."""
     reports = ctx.workspace.reports(method)
-    try:
+    with storage_errors("write", reports):
         reports.mkdir(parents=True, exist_ok=True)
         for name in layout.REPORTS:
             shutil.copy2(folder / name, reports / name)
         set_times(reports, folder)
-    except OSError as error:
-        raise storage_error("write", reports, error) from error
