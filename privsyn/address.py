@@ -83,14 +83,6 @@ class Address(PurePosixPath):
         folder, _, name = key.rpartition("/")
         return folder == "/".join(self.parts[2:-1]) and fnmatchcase(name, self.name)
 
-    def touches(self, other: str) -> bool:
-        """Whether one address contains the other or both are equal; a pattern counts as its folder.
-
-        >>> Address("s3://bucket/raw/part-*.parquet").touches("S3://bucket/raw/words.txt")
-        True
-        """
-        return overlap(str(self), other)
-
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
@@ -128,6 +120,8 @@ def overlap(one: str, other: str) -> bool:
 
     >>> overlap("s3://bucket", "S3://bucket/vault"), overlap("s3://bucket/a", "s3://bucket/ab")
     (True, False)
+    >>> overlap("s3://bucket/raw/part-*.parquet", "S3://bucket/raw/words.txt")
+    True
     """
     mine, theirs = _folder_of(_split(one)), _folder_of(_split(other))
     shorter = min(len(mine), len(theirs))

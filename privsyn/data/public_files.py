@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import PrivateAttr
 
-from privsyn.address import Address, Source, is_address
+from privsyn.address import Address, Source, is_address, overlap
 from privsyn.data.words import words as words_of
 from privsyn.errors import ConfigError
 from privsyn.files import open_file
@@ -87,7 +87,7 @@ class PublicFiles:
             ConfigError: The path touches a private place; says which.
         """
         for what, address in self._addresses:
-            if is_address(value) and address.touches(value):
+            if is_address(value) and overlap(str(address), value):
                 raise _private(setting, value, what)
         path = self.path(value)
         try:

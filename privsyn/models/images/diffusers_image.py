@@ -79,7 +79,7 @@ class DiffusionImages:
         Raises:
             ModelError: The model is class-conditional and does not know the label.
         """
-        return self._fresh(self._numbers(label, count, fresh=True), count)
+        return self._sample(None, self._numbers(label, count, fresh=True), 1.0, count)
 
     def vary(self, samples: Sequence[Pixels], label: str | None, degree: float) -> list[Pixels]:
         """One variation of each image, by noise up to ``degree``.
@@ -102,7 +102,7 @@ class DiffusionImages:
         Raises:
             ModelError: The model does not know a class.
         """
-        return self._fresh(self._numbers_of(classes), len(classes))
+        return self._sample(None, self._numbers_of(classes), 1.0, len(classes))
 
     def vary_of(
         self, samples: Sequence[Pixels], classes: Sequence[str], label: str | None, degree: float
@@ -119,9 +119,6 @@ class DiffusionImages:
         other = copy.copy(self)
         other._facts = replace(self._facts, steps=steps)
         return other
-
-    def _fresh(self, numbers: NDArray[np.int64] | None, count: int) -> list[Pixels]:
-        return self._sample(None, numbers, 1.0, count)
 
     def _vary(
         self, samples: Sequence[Pixels], numbers: NDArray[np.int64] | None, degree: float
