@@ -125,18 +125,9 @@ def _fields(
     schema, words = model.model_json_schema(), descriptions(model)
     definitions = schema.get("$defs", {})
     properties = dict(schema["properties"])
-    for name, mark in marks(model):
-        field = name.partition(".")[0]
-        choices: list[str | None] = [*mark.words] if field == name else []
-        if values.get(name) is None:
-            choices.append(None)
-        # privacy: a path on the form would let whoever may start a run read any file of the worker.
-        if len(choices) > 1 and values.get(name) in choices:
-            kinds = ["string", "null"] if None in choices else "string"
-            properties[name] = properties[name] | {"type": kinds, "enum": choices}
-            properties[name].pop("anyOf", None)
-        else:
-            properties.pop(field, None)
+    # privacy: a path on the form would let whoever may start a run read any file of the worker.
+    for name, _ in marks(model):
+        properties.pop(name.partition(".")[0], None)
     return {
         f"{prefix}.{name}": Param(
             value,
