@@ -16,19 +16,13 @@ AUTO: Final = "auto"
 class ColumnsConfig(Section):
     """The draw of the columns that ``dataset.columns`` declares."""
 
-    share: float = Field(
-        default=0.25,
-        gt=0,
-        lt=1,
-        description="Share of the release's cost, in zCDP, that pays for noisy counts of columns; "
-        "the method has the rest. A table alone has all.",
-    )
-    pairs: tuple[tuple[str, str], ...] | Literal["auto"] = Field(
-        default=(),
-        description="Pairs of columns that are counted together, so that rows keep what ties them; "
-        "no circle. Public: chosen without the file. auto: noisy scores choose, for a tenth of the "
-        "share. Every column is counted with the label.",
-    )
+    share: float = Field(default=0.25, gt=0, lt=1)
+    """Share of the release's cost, in zCDP, that pays for noisy counts of columns; the method has
+    the rest. A table alone has all."""
+    pairs: tuple[tuple[str, str], ...] | Literal["auto"] = ()
+    """Pairs of columns that are counted together, so that rows keep what ties them; no circle.
+    Public: chosen without the file. auto: noisy scores choose, for a tenth of the share. Every
+    column is counted with the label."""
 
     def why_not(self, names: Sequence[str]) -> str | None:
         """What keeps rows of these columns from following the pairs; None: nothing."""

@@ -52,9 +52,12 @@ def _spelled(value: Any) -> str | None:
 class Dates(Section):
     """Days between two days, in steps."""
 
-    start: Day = Field(description="First day.")
-    end: Day = Field(description="Last day.")
-    by: Literal["month", "year"] = Field(default="month", description="Length of a cell.")
+    start: Day
+    """First day."""
+    end: Day
+    """Last day."""
+    by: Literal["month", "year"] = "month"
+    """Length of a cell."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Dates:
@@ -85,22 +88,22 @@ class Column(Section):
     """A column beside the text: values, a range or dates. All of it is public."""
 
     values: tuple[Annotated[str, BeforeValidator(_as_text)], ...] | None = Field(
-        default=None, min_length=1, description="Its values, at most 100, as the file spells them."
+        default=None, min_length=1
     )
-    range: tuple[float, float] | None = Field(
-        default=None, description="Smallest and largest number."
-    )
-    bins: int = Field(default=10, ge=1, le=MOST_VALUES, description="Cells of a range.")
-    decimals: int = Field(default=0, ge=0, le=9, description="Decimals of a synthetic number.")
-    date: Dates | None = Field(default=None, description="Days, in months or years.")
+    """Its values, at most 100, as the file spells them."""
+    range: tuple[float, float] | None = None
+    """Smallest and largest number."""
+    bins: int = Field(default=10, ge=1, le=MOST_VALUES)
+    """Cells of a range."""
+    decimals: int = Field(default=0, ge=0, le=9)
+    """Decimals of a synthetic number."""
+    date: Dates | None = None
+    """Days, in months or years."""
     ask: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=200,
-        exclude_if=lambda question: question is None,  # names of releases stay as they were
-        description="A question about the text, of which values are the answers: such a column is "
-        "not in the file, and models.language on this machine answers, record by record.",
+        default=None, min_length=1, max_length=200, exclude_if=lambda question: question is None
     )
+    """A question about the text, of which values are the answers: such a column is not in the file,
+    and models.language on this machine answers, record by record."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Column:
