@@ -5,9 +5,8 @@ All methods share the shape of their DAG; params.yaml sets the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,13 +91,13 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
     Raises:
         ConfigError: params.yaml does not load; Airflow shows it as the DAG's import error.
     """
-    project = project or Project(params_file())
-    config = load_config(project.params, environment_overrides())
-    schedule = config.schedule.get(method, ScheduleConfig())
+    setup = Setup.read(method, project or Project(params_file()))
+    project, config, schedule = setup.project, setup.config, setup.schedule
+    params_path = str(project.params)
     with DAG(
         dag_id=dag_id(method, project),
         description=f"Synthetic {config.dataset.name} by {load_method(method).title}",
-        doc_md=_doc(config, method, schedule, project.dvc_pool),
+        doc_md=_doc(setup),
         schedule=schedule_of(schedule),
         start_date=START.replace(tzinfo=pendulum.timezone(schedule.dag.get("timezone", "UTC"))),
         # Each missed date would be a release, and a charge, at once.
@@ -107,28 +106,19 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         tags=project.tags | {method, f"dataset:{config.dataset.name}"},
         default_args={"owner": OWNER}
         | {name: schedule.dag[name] for name in schedule.dag if name in _OF_TASKS}
-        | {"params_path": str(project.params), "version_from": schedule.version}
-        | retry_arguments(schedule.dag.get("retries", RETRIES))
+        | {"params_path": params_path, "version_from": schedule.version}
+        | setup.retries
         | alert_arguments(config, project),
         params=form(config, method),
         render_template_as_native_obj=True,
-        **dag_arguments(schedule, str(project.params)),
+        **dag_arguments(schedule, params_path),
     ) as dag:
-        arguments = partial(task_arguments, config, method, project.dvc_pool)
-        approval = approval_of(config.account, project.root)
-        chain = release_chain(
-            method,
-            approval,
-            params_path=str(project.params),
-            version_from=schedule.version,
-            arguments=arguments,
-            outlets=[Asset(project.asset(config.dataset.name, method))],
-            audit_blocks=config.evaluate.audit == "block",
-            wait=schedule.wait,
-        )
+        # partial takes none but Airflow's own arguments from the DAG
+        shared = {"plan": PLAN, "params_path": params_path, "version_from": schedule.version}
+        outlet = Asset(project.asset(config.dataset.name, method))
+        chain = release_chain(setup, [outlet], shared)
         if teaches(method):
-            asset = Asset(project.asset(config.dataset.name, STUDENTS))
-            student_chain(chain, approval, arguments, asset)
+            student_chain(setup, chain, Asset(project.asset(config.dataset.name, STUDENTS)))
     return dag
 
 
@@ -154,26 +144,57 @@ def schedule_of(schedule: ScheduleConfig) -> Any:
     return [Asset(schedule.asset)]
 
 
-Arguments = Callable[[Task], dict[str, Any]]
 Asks = Literal["approve_spend", "approve_publish", "approve_student"]
 _LOADS_MODELS = ("preflight", "train", "generate", "distill")
 _RUNS_DVC = ("publish", "publish_student")
 
 
-def task_arguments(config: Config, method: str, dvc_pool: str, task: Task) -> dict[str, Any]:
-    """Name and place of a task: its pool, and what ``schedule.<method>.tasks`` sets in its place.
+@dataclass(frozen=True)
+class Setup:
+    """A method of a project, as its params.yaml has it."""
 
-    Args:
-        config: Of the project.
-        method: Which.
-        dvc_pool: Pool of what runs DVC.
-        task: Its name.
-    """
-    schedule = config.schedule.get(method, ScheduleConfig())
-    loads = task in _LOADS_MODELS or (task == "partition" and config.dataset.questions)
-    pool = GPU_POOL if loads else dvc_pool if task in _RUNS_DVC else None
-    arguments: dict[str, Any] = {"task_id": task} | ({"pool": pool} if pool else {})
-    return arguments | {str(name): value for name, value in schedule.tasks.get(task, {}).items()}
+    method: str
+    project: Project
+    config: Config
+
+    @classmethod
+    def read(cls, method: str, project: Project) -> Setup:
+        """Read params.yaml.
+
+        Raises:
+            ConfigError: It does not load.
+        """
+        return cls(method, project, load_config(project.params, environment_overrides()))
+
+    @property
+    def schedule(self) -> ScheduleConfig:
+        """When it runs, and what its DAG and tasks set otherwise."""
+        return self.config.schedule.get(self.method, ScheduleConfig())
+
+    @property
+    def approval(self) -> ApprovalConfig:
+        """What waits for a person."""
+        return approval_of(self.config.account, self.project.root)
+
+    @property
+    def retries(self) -> dict[str, Any]:
+        """Airflow's arguments of tasks by which they are tried again."""
+        return retry_arguments(self.schedule.dag.get("retries", RETRIES))
+
+    def task(self, name: Task) -> dict[str, Any]:
+        """Name and pool of a task, and what ``schedule.<method>.tasks`` sets for it."""
+        pools = dict.fromkeys(_LOADS_MODELS, GPU_POOL)
+        pools |= dict.fromkeys(_RUNS_DVC, self.project.dvc_pool)
+        if self.config.dataset.questions:
+            pools["partition"] = GPU_POOL
+        given = {str(key): value for key, value in self.schedule.tasks.get(name, {}).items()}
+        return {"task_id": name} | ({"pool": pools[name]} if name in pools else {}) | given
+
+    def ask(self, stage: Asks, **more: Any) -> StageOperator:
+        """The task at which a run waits for a person; see AskOperator."""
+        from privsyn.airflow.approval import AskOperator  # few DAGs need what it imports
+
+        return AskOperator(**self.task(stage), stage=stage, hours=self.approval.hours, **more)
 
 
 def alert_arguments(config: Config, project: Project) -> dict[str, Any]:
@@ -184,8 +205,9 @@ def alert_arguments(config: Config, project: Project) -> dict[str, Any]:
     return {"on_failure_callback": [alert], "on_success_callback": [alert]}
 
 
-def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -> str:
+def _doc(setup: Setup) -> str:
     """The DAG's page: what it does, what it costs, where to look. All from params.yaml."""
+    method, config = setup.method, setup.config
     implementation, settings = load_method(method), config.method(method)
     account, privacy, labels = config.account, config.privacy, config.dataset.labels
     cautions = settings_advice(config, settings, writers_of(config))
@@ -196,13 +218,13 @@ def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -
         cited=implementation.cites(settings, labels),
         config=config,
         account=account,
-        schedule=schedule,
+        schedule=setup.schedule,
         defined=definition(privacy.epsilon, privacy.delta, account.unit, account.adjacency),
         cautions=cautions,
         trains=trains(method),
         teaches=teaches(method),
         gpu_pool=GPU_POOL,
-        dvc_pool=dvc_pool,
+        dvc_pool=setup.project.dvc_pool,
     )
     return page
 
@@ -226,117 +248,81 @@ class Chain:
     approve_publish: StageOperator | None
 
 
-def release_chain(
-    method: str,
-    approval: ApprovalConfig,
-    *,
-    params_path: str,
-    arguments: Arguments,
-    outlets: Sequence[Asset] = (),
-    version_from: str | None = None,
-    own_dag: bool = True,
-    overrides: Mapping[str, Any] | None = None,
-    audit_blocks: bool = False,
-    wait: float | None = None,
-) -> Chain:
+def release_chain(setup: Setup, outlets: Sequence[Asset], shared: dict[str, Any]) -> Chain:
     """The tasks of a release of a method, in the DAG or task group that is being made.
 
     Args:
-        method: Which.
-        approval: What waits for a person.
-        params_path: params.yaml of the project.
-        arguments: Airflow's, of a task: see task_arguments.
+        setup: Method and project.
         outlets: What publishing updates.
-        version_from: See StageOperator.
-        own_dag: The DAG is this release's: its tasks are named as they are, and it renders
-            templates as native objects.
-        overrides: See StageOperator.
-        audit_blocks: ``evaluate.audit`` is ``block``: what was not measured is not published.
-        wait: Hours to wait for the private file. None: it must be there.
+        shared: Arguments of all stages: see StageOperator. Without ``plan`` it is the output of the
+            task that plans, whatever that is called.
     """
-    shared: dict[str, Any] = {
-        "params_path": params_path, "version_from": version_from, "overrides": overrides
-    }  # fmt: skip
-
-    plan = PlanOperator(**arguments("plan"), method=method, **shared)
-    shared["plan"] = PLAN if own_dag else plan.output
-    reserve = ReserveBudgetOperator(**arguments("reserve"), **shared)
-    preflight = PreflightOperator(**arguments("preflight"), **shared)
-    partition = PartitionOperator(**arguments("partition"), **shared)
+    approval, task = setup.approval, setup.task
+    without_plan = {name: value for name, value in shared.items() if name != "plan"}
+    plan = PlanOperator(**task("plan"), method=setup.method, **without_plan)
+    shared = {"plan": plan.output} | shared
+    reserve = ReserveBudgetOperator(**task("reserve"), **shared)
+    preflight = PreflightOperator(**task("preflight"), **shared)
+    partition = PartitionOperator(**task("partition"), **shared)
     generate = GenerateShardOperator.partial(
-        **arguments("generate"),
+        **task("generate"),
         map_index_template="shard {{ task.shard }}",
-        **shared,  # partial takes none but Airflow's own from the DAG
+        **shared,
     ).expand(shard=partition.output)
     # Where the release exists already, generate has no shard and is skipped.
-    certify = CertifyOperator(
-        **arguments("certify"), trigger_rule=TriggerRule.NONE_FAILED, **shared
-    )
-    validate = ValidateOperator(**arguments("validate"), **shared)
-    evaluate = EvaluateOperator(**arguments("evaluate"), **shared)
+    certify = CertifyOperator(**task("certify"), trigger_rule=TriggerRule.NONE_FAILED, **shared)
+    validate = ValidateOperator(**task("validate"), **shared)
+    evaluate = EvaluateOperator(**task("evaluate"), **shared)
     # A release that is valid and paid for is published though measuring it failed or was killed.
     # The stage refuses one that an audit has not let through; the rule saves it the asking.
-    measured = TriggerRule.ALL_SUCCESS if audit_blocks else TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
+    measured = TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
+    if setup.config.evaluate.audit == "block":
+        measured = TriggerRule.ALL_SUCCESS
     publish = PublishOperator(
-        **arguments("publish"),
+        **task("publish"),
         outlets=list(outlets),
         trigger_rule=TriggerRule.ALL_SUCCESS if approval.publish else measured,
         **shared,
     )
-    settle = SettleBudgetOperator(**arguments("settle"), **shared)
+    settle = SettleBudgetOperator(**task("settle"), **shared)
     approve: StageOperator | None = None
     spend: StageOperator | None = None
     if approval.spend_above is not None:
-        spend = ask("approve_spend", approval, arguments, **shared)
+        spend = setup.ask("approve_spend", **shared)
         # Before reserve: a rejection must leave nothing set aside.
         plan >> spend >> reserve
     if approval.publish:
-        approve = ask("approve_publish", approval, arguments, trigger_rule=measured, **shared)
+        approve = setup.ask("approve_publish", trigger_rule=measured, **shared)
         [validate, evaluate] >> approve >> publish
     else:
         [validate, evaluate] >> publish
-    if wait is not None:  # before somebody is asked to approve
-        waits = WaitOperator(**arguments("wait"), hours=wait, **shared)
+    if (hours := setup.schedule.wait) is not None:  # before somebody is asked to approve
+        waits = WaitOperator(**task("wait"), hours=hours, **shared)
         plan >> waits >> reserve
         if spend is not None:
             waits >> spend
     plan >> reserve.as_setup() >> preflight >> partition >> generate >> certify
     certify >> validate >> evaluate
     publish >> settle.as_teardown(setups=reserve, on_failure_fail_dagrun=True)
-    if trains(method):
-        train = TrainOperator(**arguments("train"), **shared)
+    if trains(setup.method):
+        train = TrainOperator(**task("train"), **shared)
         partition >> train >> generate
     return Chain(validate, evaluate, publish, settle, approve)
 
 
-def ask(
-    stage: Asks,
-    approval: ApprovalConfig,
-    arguments: Arguments,
-    **more: Any,
-) -> StageOperator:
-    """The task at which a run waits for a person; see AskOperator."""
-    from privsyn.airflow.approval import AskOperator  # few DAGs need what it imports
-
-    return AskOperator(**arguments(stage), stage=stage, hours=approval.hours, **more)
-
-
-def student_chain(
-    chain: Chain, approval: ApprovalConfig, arguments: Arguments, asset: Asset
-) -> None:
+def student_chain(setup: Setup, chain: Chain, asset: Asset) -> None:
     """The tasks of a student, who is trained on a release's texts once they are valid.
 
     Args:
+        setup: Method and project.
         chain: Tasks of the release, in the DAG that is being made.
-        approval: What waits for a person.
-        arguments: As of ``release_chain``.
         asset: What publishing the student updates.
     """
-    distill = DistillOperator(**arguments("distill"))
+    distill = DistillOperator(**setup.task("distill"))
     rule = TriggerRule.NONE_FAILED
-    measure = EvaluateOperator(**arguments("evaluate_student"), student=True, trigger_rule=rule)
+    measure = EvaluateOperator(**setup.task("evaluate_student"), student=True, trigger_rule=rule)
     publish = PublishOperator(
-        **arguments("publish_student"), student=True, outlets=[asset], trigger_rule=rule
+        **setup.task("publish_student"), student=True, outlets=[asset], trigger_rule=rule
     )
     chain.validate >> distill >> chain.evaluate
     # Measured before it is published; the trigger rule of publish says whether a failed
@@ -345,7 +331,7 @@ def student_chain(
     chain.publish >> publish >> chain.settle
     distill >> publish
     if chain.approve_publish is not None:
-        approve = ask("approve_student", approval, arguments, trigger_rule=rule)
+        approve = setup.ask("approve_student", trigger_rule=rule)
         chain.publish >> approve >> publish
 
 
@@ -377,20 +363,7 @@ def release_group(
     Raises:
         ConfigError: params.yaml does not load.
     """
-    project = Project(Path(params_path) if params_path else params_file())
-    config = load_config(project.params, environment_overrides())
-    schedule = config.schedule.get(method, ScheduleConfig())
-    arguments = retry_arguments(schedule.dag.get("retries", RETRIES))
-    with TaskGroup(group_id=group_id, default_args=arguments):
-        chain = release_chain(
-            method,
-            approval_of(config.account, project.root),
-            params_path=str(project.params),
-            arguments=partial(task_arguments, config, method, project.dvc_pool),
-            outlets=outlets,
-            own_dag=False,
-            overrides=settings or {},
-            audit_blocks=config.evaluate.audit == "block",
-            wait=schedule.wait,
-        )
-    return chain.publish.output
+    setup = Setup.read(method, Project(Path(params_path) if params_path else params_file()))
+    shared = {"params_path": str(setup.project.params), "overrides": settings or {}}
+    with TaskGroup(group_id=group_id, default_args=setup.retries):
+        return release_chain(setup, outlets, shared).publish.output
