@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from privsyn.dp.events import Event, dump
 from privsyn.errors import ApprovalNeeded, BudgetError
 from privsyn.ledger import audit, chain, decisions, entries, sa
 from privsyn.ledger.chain import LONGEST_REASON
 from privsyn.ledger.database import Database
-from privsyn.ledger.decisions import Decision, What, cost_digest
-from privsyn.ledger.entries import SHA256, Change, Entry, State, check_name, check_state, entry_row
+from privsyn.ledger.decisions import Decision, What
+from privsyn.ledger.entries import (
+    SHA256,
+    Change,
+    Cost,
+    Entry,
+    State,
+    check_name,
+    check_state,
+    entry_row,
+)
 from privsyn.ledger.spec import AccountSpec, ReleaseRequest, Terms, account_row, spec_of
-
-if TYPE_CHECKING:
-    from privsyn.dp.adjacency import Guarantee
 
 LONGEST_NAME = 200
 
@@ -25,35 +28,18 @@ class Approvals:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def request(
-        self, account: str, release_id: str, event: Event, *, method: str, guarantee: Guarantee
-    ) -> Change:
-        """Ask people to approve a cost, once. Charges nothing.
-
-        Args:
-            account: The account that would pay.
-            release_id: The release.
-            event: What it does to the data.
-            method: Name of the method.
-            guarantee: (epsilon, delta) of the release alone.
-        """
-        check_name("release id", release_id)
-        digest = cost_digest(account, release_id, method, dump(event), guarantee)
+    def request(self, cost: Cost) -> Change:
+        """Ask people to approve a cost, once. Charges nothing."""
+        account, name = cost.account, cost.release_id
+        check_name("release id", name)
         with self._database.write() as connection:
             account_row(connection, account)
             # Every try of a scheduled run asks again: one row a question.
-            known = decisions.request_of(connection, release_id, digest)
+            known = decisions.request_of(connection, name, cost.digest)
             if known is not None:
                 return known
-            body = {
-                "what": str(What.SPEND),
-                "digest": digest,
-                "method": method,
-                "event": dump(event),
-                "epsilon": guarantee.epsilon,
-                "delta": guarantee.delta,
-            }
-            return self._database.append(connection, account, release_id, chain.REQUESTED, body)
+            body = {"what": str(What.SPEND), "digest": cost.digest, **cost.body}
+            return self._database.append(connection, account, name, chain.REQUESTED, body)
 
     def decide(
         self,
@@ -147,42 +133,32 @@ class Approvals:
             )
 
     def check_spend(
-        self,
-        connection: sa.Connection,
-        spec: AccountSpec,
-        release_id: str,
-        request: ReleaseRequest,
-        digest: str,
+        self, connection: sa.Connection, spec: AccountSpec, request: ReleaseRequest, cost: Cost
     ) -> Decision | None:
         """The approval of a cost; None where none is asked for.
 
         Raises:
             ApprovalNeeded: There is none.
         """
-        decided = decisions.of_release(connection, release_id)
-        asker = self._database.user
-        return decisions.of_spend(decided, spec.terms, request, digest, release_id, asker)
+        decided = decisions.of_release(connection, cost.release_id)
+        return decisions.of_spend(decided, spec.terms, request, cost, self._database.user)
 
-    def due(
-        self, account: str, release_id: str, event: Event, *, method: str, guarantee: Guarantee
-    ) -> str | None:
-        """Digest of a cost that waits for an approval; None where ``reserve`` would ask for none.
+    def is_due(self, cost: Cost) -> bool:
+        """Whether a cost waits for an approval, which ``reserve`` would ask for.
 
         Raises:
             BudgetError: The account is unknown.
         """
         with self._database.read() as connection:
-            spec = spec_of(account_row(connection, account))
-            entry = entries.find_entry(connection, release_id)
+            spec = spec_of(account_row(connection, cost.account))
+            entry = entries.find_entry(connection, cost.release_id)
             if entry is not None and entry.is_charged:
-                return None
-            digest = cost_digest(account, release_id, method, dump(event), guarantee)
-            request = ReleaseRequest.of(spec, event, method, guarantee)
+                return False
             try:
-                self.check_spend(connection, spec, release_id, request, digest)
+                self.check_spend(connection, spec, ReleaseRequest.of(spec, cost), cost)
             except ApprovalNeeded:
-                return digest
-            return None
+                return True
+            return False
 
     def decisions(self, release_id: str) -> list[Decision]:
         """What people approved or rejected of a release, oldest first."""

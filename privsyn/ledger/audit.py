@@ -37,8 +37,8 @@ from privsyn.ledger.chain import (
     project,
     read,
 )
-from privsyn.ledger.decisions import Decision, What, cost_digest, of_spend
-from privsyn.ledger.entries import Change, Entry, State, entry_of, moment
+from privsyn.ledger.decisions import Decision, What, of_spend
+from privsyn.ledger.entries import Change, Cost, Entry, State, entry_of, moment
 from privsyn.ledger.spec import NONE, ReleaseRequest, Terms, rooms_of, spec_of, split_of
 
 SLACK = 1e-9
@@ -316,14 +316,14 @@ def _check_terms(row: Change, account: Mapping[str, Any], history: _History) -> 
     if spec.terms == NONE:
         return
     guarantee = Guarantee(body["epsilon"], body["delta"])
-    request = ReleaseRequest.of(spec, load(body["event"]), body["method"], guarantee)
+    cost = Cost(row.account, release, body["method"], load(body["event"]), guarantee)
+    request = ReleaseRequest.of(spec, cost)
     # As cheap as sums of another machine might have made it.
     request = replace(request, epsilon=max(body["epsilon"], request.epsilon * (1 - SLACK)))
-    digest = cost_digest(row.account, release, body["method"], body["event"], guarantee)
     asker = (body.get("by") or {}).get("user")
     try:
         spec.refuse(f"release {release}", request)
-        of_spend(history.decisions.get(release, []), spec.terms, request, digest, release, asker)
+        of_spend(history.decisions.get(release, []), spec.terms, request, cost, asker)
     except BudgetError as error:
         _fail(row, error.message.rstrip("."))
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from privsyn.errors import ApprovalNeeded
 from privsyn.ledger import sa
 from privsyn.ledger.chain import APPROVED, DECISIONS, REQUESTED, walk
-from privsyn.ledger.entries import Change, as_plain, canonical, moment
+from privsyn.ledger.entries import Change, Cost, as_plain, moment
 from privsyn.ledger.spec import ReleaseRequest, Terms
-
-if TYPE_CHECKING:
-    from privsyn.dp.adjacency import Guarantee
 
 
 class What(StrEnum):
@@ -36,7 +32,7 @@ class Decision:
         account: Account that pays.
         release_id: The release that is paid for.
         what: ``spend`` or ``publish``.
-        digest: What it is about: of the cost (``cost_digest``), or of a certificate.
+        digest: What it is about: of the cost (``Cost.digest``), or of a certificate.
         name: The release, or what was made from it, that is published.
         approved: Whether it was approved; else rejected.
         approver: Who decided, by the name that Airflow or the machine knows.
@@ -86,22 +82,6 @@ class Decision:
         return as_plain(self, "people")
 
 
-def cost_digest(
-    account: str, release_id: str, method: str, event: Mapping[str, Any], guarantee: Guarantee
-) -> str:
-    """What an approval to spend is about: this release at this cost, and no other."""
-    cost = {
-        "account": account,
-        "release_id": release_id,
-        "method": method,
-        "event": event,
-        "epsilon": guarantee.epsilon,
-        "delta": guarantee.delta,
-    }
-    # The prefix keeps a digest of a cost from being one of a certificate.
-    return hashlib.sha256(b"privsyn cost\n" + canonical(cost).encode()).hexdigest()
-
-
 def of_release(connection: sa.Connection, release_id: str) -> list[Decision]:
     """The decisions on a release and what was made from it, oldest first."""
     return [Decision.of(row) for row in walk(connection, release_id, DECISIONS)]
@@ -126,8 +106,7 @@ def of_spend(
     decisions: Sequence[Decision],
     terms: Terms,
     request: ReleaseRequest,
-    digest: str,
-    name: str,
+    cost: Cost,
     asker: str | None,
 ) -> Decision | None:
     """The approval of a cost; None where none is asked for. See ``standing``."""
@@ -135,7 +114,10 @@ def of_spend(
     # The epsilon is priced from the event: what the plan claims cannot keep it below the limit.
     if above is None or request.epsilon <= above:
         return None
-    return standing(decisions, What.SPEND, digest, name=name, asker=asker, two_people=two_people)
+    name = cost.release_id
+    return standing(
+        decisions, What.SPEND, cost.digest, name=name, asker=asker, two_people=two_people
+    )
 
 
 def standing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from privsyn.dp.adjacency import Guarantee
+from privsyn.dp.events import Event, dump
 from privsyn.errors import BudgetError, ReleaseLost
 from privsyn.ledger import sa, schema
 
@@ -119,6 +121,40 @@ class Entry:
     def as_dict(self) -> dict[str, Any]:
         """For JSON: no nonce, times as ISO text."""
         return as_plain(self, "nonce")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a release asks of its account.
+
+    Attributes:
+        account: Name of the account that pays.
+        release_id: Name of the release.
+        method: Name of the method, for the record.
+        event: What the release does to the data; its loss is what is charged.
+        guarantee: (epsilon, delta) of the release alone, for the record.
+    """
+
+    account: str
+    release_id: str
+    method: str
+    event: Event
+    guarantee: Guarantee
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """As rows of the history have it."""
+        epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
+        return {
+            "method": self.method, "event": dump(self.event), "epsilon": epsilon, "delta": delta
+        }  # fmt: skip
+
+    @property
+    def digest(self) -> str:
+        """What an approval to spend is about: this release at this cost, and no other."""
+        cost = {"account": self.account, "release_id": self.release_id, **self.body}
+        # The prefix keeps a digest of a cost from being one of a certificate.
+        return hashlib.sha256(b"privsyn cost\n" + canonical(cost).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

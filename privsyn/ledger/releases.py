@@ -6,11 +6,11 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import inf, isclose, isfinite
+from math import isclose, isfinite
 from typing import TYPE_CHECKING, Any
 
 from privsyn.data.records import Private
-from privsyn.dp.events import Event, dump
+from privsyn.dp.events import Event
 from privsyn.errors import (
     ApprovalNeeded,
     BudgetError,
@@ -25,10 +25,10 @@ from privsyn.ledger.approvals import Approvals
 from privsyn.ledger.caps import check_kind, limits_of
 from privsyn.ledger.chain import LONGEST_REASON
 from privsyn.ledger.database import Database
-from privsyn.ledger.decisions import cost_digest
 from privsyn.ledger.entries import (
     SHA256,
     Change,
+    Cost,
     DatasetSource,
     Entry,
     Fill,
@@ -98,7 +98,8 @@ class Releases:
                 chain or the account's rows were edited, so that no balance can be trusted.
         """
         check_name("release id", release_id)
-        self._price(account, event, method, guarantee)
+        cost = Cost(account, release_id, method, event, guarantee)
+        self._price(cost)
         request = {"method": method, "epsilon": guarantee.epsilon, "delta": guarantee.delta}
         try:
             with (
@@ -123,7 +124,7 @@ class Releases:
                 earlier = entries.made_before(connection, account, release_id, settings_digest)
                 if earlier is not None:
                     raise paid_before(release_id, earlier)
-                wish = ReleaseRequest.of(spec, event, method, guarantee)
+                wish = ReleaseRequest.of(spec, cost)
                 # The order of messages: rules of the account before its balance.
                 spec.refuse(f"release {release_id}", wish)
                 now = self._database.clock()
@@ -131,18 +132,12 @@ class Releases:
                 late = chain.behind(connection, now)
                 # Read and spent under the head's lock: two that fit alone may not fit together.
                 balances.check_fits(row, releases, release_id, event, guarantee, now, late)
-                digest = cost_digest(account, release_id, method, dump(event), guarantee)
-                self._approvals.check_spend(connection, spec, release_id, wish, digest)
+                self._approvals.check_spend(connection, spec, wish, cost)
                 # Infinity, which a filter never admits, is none in JSON.
-                mu_squared = inf if charge.mu_squared is None else charge.mu_squared
-                body = {
-                    "method": method,
-                    "event": dump(event),
-                    "loss": charge.loss,
-                    "mu_squared": mu_squared if isfinite(mu_squared) else None,
-                    "epsilon": guarantee.epsilon,
-                    "delta": guarantee.delta,
-                }
+                mu_squared = charge.mu_squared
+                if mu_squared is not None and not isfinite(mu_squared):
+                    mu_squared = None
+                body = {**cost.body, "loss": charge.loss, "mu_squared": mu_squared}
                 if settings_digest is not None:
                     body["settings_digest"] = settings_digest
                 self._database.append(connection, account, release_id, State.RESERVED, body)
@@ -150,7 +145,7 @@ class Releases:
                 self._note_source(connection, entry, source)
                 return entry
         except ApprovalNeeded:
-            self._approvals.request(account, release_id, event, method=method, guarantee=guarantee)
+            self._approvals.request(cost)
             raise
 
     def begin(self, release_id: str, scratch: str, nonce: str) -> Entry:
@@ -397,14 +392,14 @@ class Releases:
             raise LedgerUnavailable(f"ledger {self._database.where} does not exist.")
         return Private(bytes.fromhex(key))
 
-    def _price(self, account: str, event: Event, method: str, guarantee: Guarantee) -> None:
+    def _price(self, cost: Cost) -> None:
         """What is dear to compute, and kept in memory, before others wait for the lock."""
         # The results are cached. Under the lock every other writer would wait for them.
         with self._database.read() as connection:
-            row = find_account(connection, account)
+            row = find_account(connection, cost.account)
         if row is not None:
-            limits_of(row)[0].cap.charge(event)
-            ReleaseRequest.of(spec_of(row), event, method, guarantee)
+            limits_of(row)[0].cap.charge(cost.event)
+            ReleaseRequest.of(spec_of(row), cost)
 
     def _note_source(
         self, connection: sa.Connection, entry: Entry, source: DatasetSource | None

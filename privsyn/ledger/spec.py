@@ -14,13 +14,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from privsyn.dp.accountant import epsilon_at
-from privsyn.dp.adjacency import Adjacency, Guarantee
+from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.event_tree import is_amplified
 from privsyn.dp.events import Event
 from privsyn.dp.random_allocation import POINTS, largest_mu
 from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import BudgetError, ConfigError, PolicyBroken
 from privsyn.ledger import sa, schema
+from privsyn.ledger.entries import Cost
 from privsyn.ledger.settings import (
     AccountConfig,
     ApprovalConfig,
@@ -59,12 +60,10 @@ class ReleaseRequest:
     at: float | None = None
 
     @classmethod
-    def of(
-        cls, spec: AccountSpec, event: Event, method: str, guarantee: Guarantee
-    ) -> ReleaseRequest:
+    def of(cls, spec: AccountSpec, cost: Cost) -> ReleaseRequest:
         """What a release asks of an account, at no less than the price of its event."""
-        amplified = is_amplified(event)
-        request = cls(method, guarantee.epsilon, guarantee.delta, amplified=amplified)
+        asked, event = cost.guarantee, cost.event
+        request = cls(cost.method, asked.epsilon, asked.delta, amplified=is_amplified(event))
         return request.at_price_of(event, spec.delta) if spec.terms.limits_epsilon else request
 
     def at_price_of(self, event: Event, delta: float) -> ReleaseRequest:

@@ -16,7 +16,7 @@ from privsyn.errors import ApprovalNeeded, BudgetError, VerificationError
 from privsyn.files import read_json
 from privsyn.ledger.accounts import Asked
 from privsyn.ledger.decisions import Decision, What
-from privsyn.ledger.entries import Change, State, describe_requester
+from privsyn.ledger.entries import Change, Cost, State, describe_requester
 from privsyn.ledger.spec import AccountSpec
 from privsyn.release.advice import odds_of
 from privsyn.release.facts import ReleaseFacts
@@ -72,18 +72,13 @@ def spending(ctx: Context, plan: Plan) -> Question | None:
         BudgetError: The account is unknown.
     """
     event, guarantee = plan.privacy_event(), Guarantee(plan.epsilon, plan.delta)
-    due = ctx.ledger.approvals.due(
-        plan.account, plan.id, event, method=plan.method, guarantee=guarantee
-    )
-    if due is None:
+    cost = Cost(plan.account, plan.id, plan.method, event, guarantee)
+    if not ctx.ledger.approvals.is_due(cost):
         return None
     asked = Asked(event, plan.id, plan.settings_digest)
     if not ctx.ledger.accounts.preview_all(_paying(ctx, plan.account), [asked])[0].fits:
         return None
-    request = ctx.ledger.approvals.request(
-        plan.account, plan.id, event, method=plan.method, guarantee=guarantee
-    )
-    return _spending(ctx, request)
+    return _spending(ctx, ctx.ledger.approvals.request(cost))
 
 
 def cost_question(ctx: Context, release_id: str) -> Question:

@@ -23,6 +23,7 @@ from privsyn.errors import (
 from privsyn.ledger import chain, schema
 from privsyn.ledger.approvals import Approvals
 from privsyn.ledger.decisions import What
+from privsyn.ledger.entries import Cost
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.settings import AccountConfig, approval_of
 from privsyn.ledger.spec import NONE, AccountSpec, Terms
@@ -202,8 +203,7 @@ def test_a_larger_delta_makes_no_release_small(ledger):
     ledger.accounts.open(held(spend_above=0.5))
     with pytest.raises(ApprovalNeeded):
         ask(ledger, "r1", LARGE, epsilon=wide.epsilon, delta=0.3)
-    said = {"method": "toy", "guarantee": wide}
-    assert ledger.approvals.due("clinic", "r1", LARGE, **said) is not None
+    assert ledger.approvals.is_due(Cost("clinic", "r1", "toy", LARGE, wide))
     ledger.accounts.open(held(spend_above=0.5, epsilon=0.8))
     with pytest.raises(PolicyBroken, match=r"at account\.delta=1e-06 .*, is above 0\.8"):
         ask(ledger, "r1", LARGE, epsilon=wide.epsilon, delta=0.3)
@@ -423,8 +423,8 @@ def test_an_account_that_asks_for_nothing_is_asked_nothing(lite):
     lite.accounts.open(RENYI)
     finish(lite, "r1", LARGE)
     assert lite.approvals.check_publication("r1", "b" * 64, name="r1") is None
-    said = {"method": "toy", "guarantee": guarantee(LARGE, DELTA)}
-    assert lite.approvals.due("clinic", "r2", LARGE, **said) is None
+    cost = Cost("clinic", "r2", "toy", LARGE, guarantee(LARGE, DELTA))
+    assert not lite.approvals.is_due(cost)
 
 
 @pytest.mark.parametrize("forged", ["edited", "added", "rightly chained"])
