@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 COMMENT = "comment"
 DIGEST = "digest"
+ANSWER_WITHIN = timedelta(hours=72)
+"""None by then is a refusal."""
 
 
 class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
@@ -37,7 +39,6 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
     Args:
         stage: Whether the release's cost may be reserved, where it is above what may be unasked;
             or the release, or its student, published with exactly this certificate.
-        hours: How long an answer is waited for.
     """
 
     template_fields: Sequence[str] = ("plan",)
@@ -47,7 +48,6 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         self,
         *,
         stage: Literal["approve_spend", "approve_publish", "approve_student"],
-        hours: int = 72,
         **kwargs: Any,
     ) -> None:
         kwargs.pop("params", None)  # Airflow hands on those of the DAG, which are no answer
@@ -60,7 +60,7 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         )
         super().__init__(
             subject="Approve?",
-            response_timeout=timedelta(hours=hours),
+            response_timeout=ANSWER_WITHIN,
             ignore_downstream_trigger_rules=True,
             fail_on_reject=True,
             params={COMMENT: comment},

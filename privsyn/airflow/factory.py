@@ -194,7 +194,7 @@ class Setup:
         """The task at which a run waits for a person; see AskOperator."""
         from privsyn.airflow.approval import AskOperator  # few DAGs need what it imports
 
-        return AskOperator(**self.task(stage), stage=stage, hours=self.approval.hours, **more)
+        return AskOperator(**self.task(stage), stage=stage, **more)
 
 
 def alert_arguments(config: Config, project: Project) -> dict[str, Any]:

@@ -34,8 +34,6 @@ class ApprovalConfig(Section):
     """Whether a release is published only once it is approved."""
     two_people: bool = False
     """Whether who approves must be another than who asked."""
-    hours: int = Field(default=72, ge=1, le=8760)
-    """How long Airflow waits for an answer; none by then is a refusal."""
 
 
 class TrainingRoomConfig(Section):
@@ -218,5 +216,4 @@ def approval_of(account: AccountConfig, root: Path) -> ApprovalConfig:
         spend_above=min(above, default=None),
         publish=any(one.publish for one in rules),
         two_people=any(one.two_people for one in rules),
-        hours=min((one.hours for one in rules), default=ApprovalConfig().hours),
     )

@@ -367,13 +367,13 @@ def terms_of(account: AccountConfig, root: Path) -> Terms:
             "set.",
             hint="Set it to a public estimate of how many units there are.",
         )
-    asked = approval_of(account, root).model_dump(exclude={"hours"}, exclude_defaults=True)
+    approval = approval_of(account, root)
     return Terms(
         **policy.model_dump(exclude={"approval", "amplification"}),
         policy=account.policy,
         public_size=None if policy.delta_exponent is None else account.public_size,
         amplification=policy.amplification and account.amplification,
-        approval=ApprovalConfig(**asked) if asked else None,
+        approval=None if approval == ApprovalConfig() else approval,
     )
 
 
