@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privsyn.errors import ConfigError
+from privsyn.ledger.settings import POLICIES
 from privsyn.methods.base import TrainsModel, as_teacher
 from privsyn.methods.registry import load_method
 
@@ -100,7 +101,7 @@ def projects(place: Path | None = None) -> list[Project]:
     if not place.is_dir():
         return [Project(place)]
     files = {file: file.parent.name for file in place.glob("*/params.yaml")}
-    files |= {file: file.stem for file in place.glob("*.yaml")}
+    files |= {file: file.stem for file in place.glob("*.yaml") if file.name != POLICIES}
     named = sorted((name, file) for file, name in files.items())
     names = [name for name, _ in named]
     if not names:

@@ -6,14 +6,16 @@ A policy is the rules of a privacy officer, by name, in a file of their own.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from pydantic import Field, ValidationError, model_validator
 
 from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import ConfigError
-from privsyn.files import LocalPath, OnDisk, parse_yaml, read_file
+from privsyn.files import parse_yaml, read_file
 from privsyn.section import NAME, Section, explain, nearest
+
+POLICIES = "policies.yaml"
+"""File of policies beside params.yaml, owned by whoever answers for privacy; a link, it may be."""
 
 
 class PeriodConfig(Section):
@@ -96,10 +98,9 @@ class AccountConfig(Section):
     public_size: int | None = Field(default=None, ge=1)
     """Public estimate of how many units there are; a delta is judged by it. Never counted from the
     data."""
-    policies: Annotated[LocalPath, OnDisk("file")] | None = None
-    """File of policies, owned by whoever answers for privacy."""
     policy: str | None = Field(default=None, pattern=NAME)
-    """Name of the policy the account is held to. The ledger remembers its rules."""
+    """Name of the policy the account is held to, in policies.yaml. The ledger remembers its
+    rules."""
     approval: ApprovalConfig | None = None
     """What a person must approve, besides what the policy says."""
     amplification: bool = True
@@ -166,8 +167,8 @@ def read_policy(account: AccountConfig, root: Path) -> PolicyConfig:
     """The policy an account names; an empty one where it names none.
 
     Args:
-        account: Names policy and file.
-        root: The project folder, which the file's path is relative to.
+        account: Names the policy.
+        root: The project folder, where the file is.
 
     Raises:
         ConfigError: The file is missing or not well formed, or has no policy of that name.
@@ -175,37 +176,32 @@ def read_policy(account: AccountConfig, root: Path) -> PolicyConfig:
     name = account.policy
     if name is None:
         return PolicyConfig()
-    if account.policies is None:
-        raise ConfigError(
-            f"account.policy={name} needs account.policies: the file that says what it allows."
-        )
     try:
-        raw = parse_yaml(read_file(root / account.policies))
+        raw = parse_yaml(read_file(root / POLICIES))
     except OSError as error:
         raise ConfigError(
-            f"account.policies={account.policies} cannot be read: {error.strerror}.",
+            f"account.policy={name}: {POLICIES} cannot be read: {error.strerror}.",
             hint="Ask whoever owns the policies for the file.",
         ) from None
     except ValueError as error:
-        raise ConfigError(f"account.policies={account.policies} {error}") from None
+        raise ConfigError(f"{POLICIES} {error}") from None
     policies = raw.get("policies") if isinstance(raw, dict) else None
     if not isinstance(policies, dict) or set(raw) != {"policies"}:
         raise ConfigError(
-            f"account.policies={account.policies} must hold `policies:`, with rules by name, and "
-            "nothing else."
+            f"{POLICIES} must hold `policies:`, with rules by name, and nothing else."
         )
-    known = [str(key) for key in policies]
     if name not in policies:
+        known = [str(key) for key in policies]
         near = nearest(name, known)
         raise ConfigError(
-            f"account.policy={name} is not in {account.policies}, which has {', '.join(known)}.",
+            f"account.policy={name} is not in {POLICIES}, which has {', '.join(known)}.",
             hint=f"Did you mean {near}?" if near else "",
         )
     try:
         return PolicyConfig.model_validate(policies[name] or {})
     except ValidationError as error:
         problem = explain(PolicyConfig, error, f"policies.{name}.")
-        raise ConfigError(f"account.policies={account.policies}: {problem}") from None
+        raise ConfigError(f"{POLICIES}: {problem}") from None
 
 
 def approval_of(account: AccountConfig, root: Path) -> ApprovalConfig:

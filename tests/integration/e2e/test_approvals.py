@@ -57,7 +57,7 @@ def governed(make_project):
     """A project whose account is held to a policy of the file beside its params.yaml."""
 
     def make(policy, name="project", **account):
-        account = {"policies": "policies.yaml", "policy": policy, "public_size": 1000} | account
+        account = {"policy": policy, "public_size": 1000} | account
         project = make_project(name, account=account)
         (project.root / "policies.yaml").write_text(yaml.safe_dump(POLICIES))
         return project
@@ -103,7 +103,6 @@ def test_a_policy_that_was_taken_on_is_not_left_again(governed):
         ("policies: {open: {epsilom: 3}}", (), r"policies\.open\.epsilom .*Did you mean epsilon"),
         ("policies: {opem: {}}", (), "account.policy=open is not in policies.yaml.*mean opem"),
         ("policies: {open: {delta_exponent: 1}}", ("account.public_size=null",), "public_size"),
-        ("policies: {open: {}}", ("account.policies=null",), "needs account.policies"),
     ],
 )
 def test_a_file_of_policies_that_does_not_do_is_told(governed, content, overrides, said):

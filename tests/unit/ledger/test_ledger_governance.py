@@ -134,7 +134,7 @@ def test_what_account_or_policy_asks_for_is_asked_for(tmp_path, rule, asks):
     one, other = {rule: True}, {"spend_above": 1.0}
     own, policy = (one, other) if asks == "account" else (other, one)
     shared = {"name": "clinic", "unit": "patient", "adjacency": "add_remove", "epsilon": 3.0}
-    shared |= {"delta": 1e-6, "policies": "policies.yaml", "policy": "officer"}
+    shared |= {"delta": 1e-6, "policy": "officer"}
     (tmp_path / "policies.yaml").write_text(
         json.dumps({"policies": {"officer": {"approval": policy}}})
     )

@@ -76,8 +76,7 @@ def test_plan_says_them_and_enforces_the_policy(tmp_path):
     assert "privacy.epsilon=20 is weak protection" in " ".join(planned.warnings)
     assert "above account.delta" in " ".join(planned.warnings)
     (tmp_path / "policies.yaml").write_text("policies: {low: {epsilon: 5}}")
-    held = {"policies": "policies.yaml", "policy": "low"}
-    strict = open_context(project(tmp_path, account=held))
+    strict = open_context(project(tmp_path, account={"policy": "low"}))
     with pytest.raises(PolicyBroken, match=r"policy low.*privacy\.epsilon=20 is above 5,"):
         plan(strict, "invisible_ink")
 
