@@ -99,6 +99,13 @@ def _part(kind: Callable[[Any], T], *keys: str, paid: bool = False) -> cached_pr
     return cached_property(read)
 
 
+def _section(key: str, *, paid: bool = False) -> cached_property[dict[str, Any]]:
+    """A mapping that not every certificate has; empty where it has none."""
+    return cached_property(
+        lambda facts: dict((facts.paid if paid else facts.certificate).get(key) or {})
+    )
+
+
 @dataclass(frozen=True)
 class ReleaseFacts:
     """A release as its certificate and its deployment describe it. Public.
@@ -177,11 +184,8 @@ class ReleaseFacts:
             raise VerificationError(f"the certificate names a release {self.name[:80]!a}.")
         return self.name
 
-    @property
-    def derived(self) -> Mapping[str, Any]:
-        """What it was made with from another release, by kind; empty of a release itself."""
-        settings: Mapping[str, Any] = self.certificate.get("derived", {})
-        return settings
+    derived = _section("derived")
+    """What it was made with from another release, by kind; empty of a release itself."""
 
     @property
     def is_derived(self) -> bool:
@@ -226,37 +230,18 @@ class ReleaseFacts:
     noise = _part(str, "noise", paid=True)
     """Its noise source."""
 
-    @property
-    def software(self) -> Mapping[str, Any]:
-        """Versions of what made it, by name."""
-        versions: Mapping[str, Any] = self.certificate.get("software", {})
-        return versions
+    software = _section("software")
+    """Versions of what made it, by name."""
 
-    @property
-    def draw_counts(self) -> Mapping[str, Any]:
-        """What its method counted while drawing: outputs of the mechanism."""
-        counts: Mapping[str, Any] = self.paid.get("drawn", {})
-        return counts
+    draw_counts = _section("drawn", paid=True)
+    """What its method counted while drawing: outputs of the mechanism."""
 
-    @property
-    def accuracy(self) -> Mapping[str, Any]:
-        """The accuracy that it paid for; empty if it paid for no accuracy.
+    accuracy = _section("accuracy")
+    """The accuracy that it paid for; empty if it paid for no accuracy, and for what is made from
+    the release, too: the test was of the release."""
 
-        Empty for what is made from the release, too: the test was of the release.
-        """
-        return dict(self.certificate.get("accuracy") or {})
-
-    @property
-    def exhibits(self) -> Mapping[str, str]:
-        """Digests of its pictures and tables, by name."""
-        digests: Mapping[str, str] = self.certificate.get("exhibits", {})
-        return digests
-
-    @property
-    def ledger_entry(self) -> int | None:
-        """Its number in the ledger; None of what was made from a release."""
-        number: int | None = self.certificate.get("ledger", {}).get("entry")
-        return number
+    exhibits = _section("exhibits")
+    """Digests of its pictures and tables, by name."""
 
     reserved_on = _part(str, "reserved_on", paid=True)
     """Day (UTC) on which its cost was set aside."""
@@ -266,11 +251,8 @@ class ReleaseFacts:
         """Digest of the certificate."""
         return digest(dict(self.certificate))
 
-    @property
-    def account_balance(self) -> Mapping[str, Any]:
-        """The account as it was with this release when its cost was set aside."""
-        balance: Mapping[str, Any] = self.paid["account"]
-        return balance
+    account_balance = _part(dict[str, Any], "account", paid=True)
+    """The account as it was with this release when its cost was set aside."""
 
     # --- in words ---------------------------------------------------------------------------------
 
