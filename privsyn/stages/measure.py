@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.columns import Column
-from privsyn.data.images import Pixels, decode
+from privsyn.data.images import decode
 from privsyn.data.profile import Row, load_images, read_image_rows, read_rows
 from privsyn.data.records import Record
 from privsyn.data.settings import examples
@@ -58,7 +59,6 @@ from privsyn.models.loading import (
     load_role,
 )
 from privsyn.models.model_identity import fingerprint, locate
-from privsyn.models.protocols import Embedder
 from privsyn.models.references import IMAGE_ENCODER, ModelReference
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
@@ -252,138 +252,173 @@ def _encoders(ctx: Context, plan: Plan) -> tuple[EmbeddedOnce, EmbeddedOnce | No
     return voter, judge, name or embed_e5.NAME
 
 
-def _texts(
-    ctx: Context,
-    plan: Plan,
-    artifact: Path,
-    real: Sequence[Record],
-    failures: Failures,
-) -> list[Metric]:
-    rows = read_rows(artifact)
-    synthetic = [row.text or "" for row in rows], [row.label for row in rows]
-    theirs = [record.content for record in real], [record.label for record in real]
-    parts: dict[str, Callable[[], list[Metric]]] = {
-        "words, lengths, labels": lambda: _by_counting(plan, synthetic, theirs)
-    }
-    if plan.dataset.columns:
-        parts["columns"] = lambda: _by_columns(plan, rows, real)
-    total, done = len(parts), 0
-    if ctx.config.evaluate.models:
-        total, done = total + 3, 1
-        # privacy: models are loaded, and what they say is logged, whether there is a record or not
-        _begins(ctx, _ALONE_NAME, 0, total)
-        public = _public(ctx, plan, synthetic)
-        model = _reader(ctx, plan)
-        encoders = _encoders(ctx, plan)
-        parts |= {
-            "perplexity": lambda: _by_reading(synthetic[0], theirs[0], model),
-            "beside what is free": lambda: _beside(ctx, plan, synthetic, theirs, public, *encoders),
-        }
-    metrics: list[Metric] = []
-    for name, part in parts.items():
-        _begins(ctx, name, done, total)
-        with failures.within(name):
-            metrics += part() if real else []
-        done += 1
-    return metrics
+@dataclass(frozen=True)
+class _Measurement:
+    """A release, and the held-out real records that it is measured beside.
 
-
-def _begins(ctx: Context, name: str, done: int, total: int) -> None:
-    """Name the measurement that runs: they take unlike times, so none tells of the time left."""
-    ctx.progress(f"evaluate: {name}", done, total, "measurements")
-
-
-def _by_counting(plan: Plan, synthetic: Labeled, real: Labeled) -> list[Metric]:
-    """Metrics of words, lengths and labels."""
-    (texts, labels), (their_texts, their_labels) = synthetic, real
-    labeled = len(plan.dataset.labels) > 1
-    return [
-        *(downstream(texts, labels, their_texts, their_labels) if labeled else []),
-        *compare_lengths(texts, their_texts),
-        *compare_labels(labels, their_labels),
-    ]
-
-
-def _by_columns(plan: Plan, synthetic: Sequence[Row], real: Sequence[Record]) -> list[Metric]:
-    """Metrics of the declared columns."""
-    declared = plan.dataset.columns
-    labels = plan.dataset.labels if len(plan.dataset.labels) > 1 else ()
-    sizes = {name: len(one.cells) for name, one in declared.items()}
-    sizes |= {"label": len(labels)} if labels else {}
-    ours = CellRecords.of(
-        [[one.cell(row.values.get(name)) for name, one in declared.items()] for row in synthetic],
-        [row.text or "" for row in synthetic],
-        [row.label for row in synthetic],
-        labels,
-    )
-    theirs = CellRecords.of(
-        [list(map(Column.released_cell, declared.values(), record.row)) for record in real],
-        [record.content for record in real],
-        [record.label for record in real],
-        labels,
-    )
-    return compare_columns(sizes, ours, theirs)
-
-
-def _beside(
-    ctx: Context,
-    plan: Plan,
-    synthetic: Labeled,
-    real: Labeled,
-    public: _Public,
-    voter: EmbeddedOnce,
-    judged: EmbeddedOnce | None,
-    called: str,
-) -> list[Metric]:
-    """The release beside its rivals, and MAUVE. See evaluation.judge.
-
-    Every ruler reads the same texts, so each is embedded once.
+    Attributes:
+        ctx: Config.
+        plan: The release.
+        artifact: Its file of records.
+        real: The held-out records.
+        failures: What could not be measured.
     """
-    labeled = len(plan.dataset.labels) > 1
-    # Without labels to tell apart all have the same one, for what compares texts alone.
-    ours, theirs = (
-        labeled_texts(texts, labels if labeled else [""] * len(texts), _MOST)
-        for texts, labels in (synthetic, real)
-    )
-    # Rivals are trained on as many as the release, or a third; all others test. Nearness has no use
-    # for more than the release has.
-    known, tested = split_holdout(theirs, max(len(ours), len(theirs) // 3 if labeled else 0))
-    case = Case(
-        ours,
-        tested[:_TESTED],
-        known,
-        [(text, (label or "") if labeled else "") for text, label in public],
-        _invented(ctx, plan, labeled=labeled),
-        dict(plan.dataset.subject.descriptions),
-        plan.dataset.document,
-    )
-    # What rulers measure with, by their names: a new one that needs a model has a line here.
-    tools: dict[str, object] = {}
-    if judged is not None:
-        tools |= {ENCODER: judged.embed, NEARNESS: judged.embed}
-    elif _voter(plan) in plan.models:
-        # It flatters, so it reads all these texts only where no other encoder does.
-        tools[VOTER] = voter.embed
-    side = min(len(ours), len(theirs)) if labeled else min(len(ours), len(theirs) // 2)
-    scores = Scores({})
-    if side >= (FEWEST if labeled else FEWEST_A_SIDE):
-        scores = judge(case, tools, chooser=voter.embed)
-    words = {
-        ENCODER: f"logistic regression over vectors of {called}",
-        NEARNESS: f"vectors of {called}",
-    }
-    metrics = [
-        *scores.metrics(words),
-        *likeness_metrics(likeness(case)),
-    ]
-    side = min(len(ours), len(case.tested))
-    if judged is None or side < FEWEST:
+
+    ctx: Context
+    plan: Plan
+    artifact: Path
+    real: Sequence[Record]
+    failures: Failures
+
+    @property
+    def labeled(self) -> bool:
+        """Whether there are labels to tell apart."""
+        return len(self.plan.dataset.labels) > 1
+
+    def texts(self) -> list[Metric]:
+        """Metrics of texts."""
+        ctx, plan, rows = self.ctx, self.plan, read_rows(self.artifact)
+        ours = [row.text or "" for row in rows], [row.label for row in rows]
+        theirs = [one.content for one in self.real], [one.label for one in self.real]
+        parts: dict[str, Callable[[], list[Metric]]] = {
+            "words, lengths, labels": lambda: [
+                *(downstream(*ours, *theirs) if self.labeled else []),
+                *compare_lengths(ours[0], theirs[0]),
+                *compare_labels(ours[1], theirs[1]),
+            ]
+        }
+        if plan.dataset.columns:
+            parts["columns"] = lambda: self.columns(rows)
+        total, done = len(parts), 0
+        if ctx.config.evaluate.models:
+            total, done = total + 3, 1
+            # privacy: models are loaded, and what they say is logged, whether there is a record or
+            # not
+            self._begin(_ALONE_NAME, 0, total)
+            public = _public(ctx, plan, ours)
+            model = _reader(ctx, plan)
+            encoders = _encoders(ctx, plan)
+            parts |= {
+                "perplexity": lambda: _by_reading(ours[0], theirs[0], model),
+                "beside what is free": lambda: self.rivals(ours, theirs, public, *encoders),
+            }
+        metrics: list[Metric] = []
+        for name, part in parts.items():
+            self._begin(name, done, total)
+            with self.failures.within(name):
+                metrics += part() if self.real else []
+            done += 1
         return metrics
-    vectors = [
-        judged.embed([text for text, _ in evenly_spaced(part, side)])
-        for part in (ours, case.tested)
-    ]
-    return [*metrics, *compare_embeddings(vectors[0], vectors[1], called)]
+
+    def _begin(self, name: str, done: int, total: int) -> None:
+        """Name the measurement that runs: they take unlike times, so none tells what is left."""
+        self.ctx.progress(f"evaluate: {name}", done, total, "measurements")
+
+    def columns(self, rows: Sequence[Row]) -> list[Metric]:
+        """Metrics of the declared columns."""
+        declared, real = self.plan.dataset.columns, self.real
+        labels = self.plan.dataset.labels if self.labeled else ()
+        sizes = {name: len(one.cells) for name, one in declared.items()}
+        sizes |= {"label": len(labels)} if labels else {}
+        ours = CellRecords.of(
+            [[one.cell(row.values.get(name)) for name, one in declared.items()] for row in rows],
+            [row.text or "" for row in rows],
+            [row.label for row in rows],
+            labels,
+        )
+        theirs = CellRecords.of(
+            [list(map(Column.released_cell, declared.values(), record.row)) for record in real],
+            [record.content for record in real],
+            [record.label for record in real],
+            labels,
+        )
+        return compare_columns(sizes, ours, theirs)
+
+    def rivals(
+        self,
+        synthetic: Labeled,
+        real: Labeled,
+        public: _Public,
+        voter: EmbeddedOnce,
+        judged: EmbeddedOnce | None,
+        called: str,
+    ) -> list[Metric]:
+        """The texts beside their rivals, and MAUVE. See evaluation.judge.
+
+        Every ruler reads the same texts, so each is embedded once.
+        """
+        plan, labeled = self.plan, self.labeled
+        # Without labels to tell apart all have the same one, for what compares texts alone.
+        ours, theirs = (
+            labeled_texts(texts, labels if labeled else [""] * len(texts), _MOST)
+            for texts, labels in (synthetic, real)
+        )
+        # Rivals are trained on as many as the release, or a third; all others test. Nearness has no
+        # use for more than the release has.
+        known, tested = split_holdout(theirs, max(len(ours), len(theirs) // 3 if labeled else 0))
+        case = Case(
+            ours,
+            tested[:_TESTED],
+            known,
+            [(text, (label or "") if labeled else "") for text, label in public],
+            _invented(self.ctx, plan, labeled=labeled),
+            dict(plan.dataset.subject.descriptions),
+            plan.dataset.document,
+        )
+        # What rulers measure with, by their names: a new one that needs a model has a line here.
+        tools: dict[str, object] = {}
+        if judged is not None:
+            tools |= {ENCODER: judged.embed, NEARNESS: judged.embed}
+        elif _voter(plan) in plan.models:
+            # It flatters, so it reads all these texts only where no other encoder does.
+            tools[VOTER] = voter.embed
+        side = min(len(ours), len(theirs)) if labeled else min(len(ours), len(theirs) // 2)
+        scores = Scores({})
+        if side >= (FEWEST if labeled else FEWEST_A_SIDE):
+            scores = judge(case, tools, chooser=voter.embed)
+        vectors = f"vectors of {called}"
+        words = {ENCODER: f"logistic regression over {vectors}", NEARNESS: vectors}
+        metrics = [*scores.metrics(words), *likeness_metrics(likeness(case))]
+        side = min(len(ours), len(case.tested))
+        if judged is None or side < FEWEST:
+            return metrics
+        first, second = (
+            judged.embed([text for text, _ in evenly_spaced(part, side)])
+            for part in (ours, case.tested)
+        )
+        return [*metrics, *compare_embeddings(first, second, called)]
+
+    def images(self) -> list[Metric]:
+        """Metrics of images."""
+        config, encoder = self.ctx.config, measuring_encoder(self.ctx, self.plan)
+        embedder = None
+        if config.evaluate.models and why_no_encoder(self.ctx, self.plan) is None:
+            # privacy: loaded whether there is a record or not
+            cache = self.ctx.workspace.cache
+            embedder = load_image_encoder(encoder, config.performance, cache)
+        if not self.real:
+            return []
+        pairs = list(load_images(self.artifact.parent, read_image_rows(self.artifact)))
+        synthetic, labels = [pixels for pixels, _ in pairs], [label for _, label in pairs]
+        metrics: list[Metric] = []
+        with self.failures.within("pixels"):
+            images = [decode(record.content) for record in self.real]
+            if self.labeled:
+                theirs = [record.label for record in self.real]
+                metrics += downstream_beside(synthetic, labels, images, theirs)
+            if embedder is not None:
+                metrics += compare_images(synthetic, images, embedder, _MOST, str(encoder))
+        return metrics
+
+    def rows(self) -> list[Metric]:
+        """Metrics of rows without a text."""
+        rows = modality_of(self.plan.dataset).rows(self.artifact)
+        with self.failures.within("columns"):
+            if self.real:
+                theirs = [record.label for record in self.real]
+                labels = compare_labels([row.label for row in rows], theirs)
+                return [*labels, *self.columns(rows)]
+        return []
 
 
 def _invented(ctx: Context, plan: Plan, *, labeled: bool) -> list[tuple[str, str]]:
@@ -445,74 +480,24 @@ def _reader(ctx: Context, plan: Plan) -> Readable | None:
     return model if isinstance(model, Readable) else None
 
 
-def _images(
-    ctx: Context,
-    plan: Plan,
-    artifact: Path,
-    real: Sequence[Record],
-    failures: Failures,
-) -> list[Metric]:
-    encoder = _encoder(ctx, plan)  # privacy: loaded whether there is a record or not
-    if not real:
-        return []
-    pairs = list(load_images(artifact.parent, read_image_rows(artifact)))
-    synthetic, labels = [pixels for pixels, _ in pairs], [label for _, label in pairs]
-    metrics: list[Metric] = []
-    with failures.within("pixels"):
-        images = [decode(record.content) for record in real]
-        if len(plan.dataset.labels) > 1:
-            theirs = [record.label for record in real]
-            metrics += downstream_beside(synthetic, labels, images, theirs)
-        if encoder is not None:
-            name = str(measuring_encoder(ctx, plan))
-            metrics += compare_images(synthetic, images, encoder, _MOST, name)
-    return metrics
-
-
-def _encoder(ctx: Context, plan: Plan) -> Embedder[Pixels] | None:
-    """What images are compared by; None where nothing is, or may be."""
-    config = ctx.config
-    if not config.evaluate.models or why_no_encoder(ctx, plan) is not None:
-        return None
-    return load_image_encoder(measuring_encoder(ctx, plan), config.performance, ctx.workspace.cache)
-
-
-def _rows(
-    ctx: Context,
-    plan: Plan,
-    artifact: Path,
-    real: Sequence[Record],
-    failures: Failures,
-) -> list[Metric]:
-    rows = modality_of(plan.dataset).rows(artifact)
-    theirs = [record.label for record in real]
-    with failures.within("columns"):
-        if real:
-            labels = compare_labels([row.label for row in rows], theirs)
-            return [*labels, *_by_columns(plan, rows, real)]
-    return []
-
-
 def _kind(plan: Plan) -> str:
     return modality_of(plan.dataset).name
 
 
-_MEASURED = {Texts.name: _texts, Images.name: _images, Tables.name: _rows}
-"""What is measured of a modality, by its name."""
-
-
 def beside(
-    ctx: Context,
-    plan: Plan,
-    artifact: Path,
-    real: Sequence[Record],
-    failures: Failures,
+    ctx: Context, plan: Plan, artifact: Path, real: Sequence[Record], failures: Failures
 ) -> list[Metric]:
     """Numbers about a release beside held-out real records, internal.
 
     privacy: none without records, and what is shown and logged meanwhile is the same.
     """
-    return _MEASURED[_kind(plan)](ctx, plan, artifact, real, failures)
+    measurement = _Measurement(ctx, plan, artifact, real, failures)
+    of_kind = {
+        Texts.name: measurement.texts,
+        Images.name: measurement.images,
+        Tables.name: measurement.rows,
+    }
+    return of_kind[_kind(plan)]()
 
 
 def check_models(ctx: Context, plan: Plan) -> None:
