@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -18,7 +18,7 @@ from typing import Any, get_args
 import yaml
 
 from privsyn.dp.accountant import format_epsilon
-from privsyn.layout import ARTIFACT, CERTIFICATE, IMAGES
+from privsyn.layout import ARTIFACT
 from privsyn.release.advice import RESEMBLANCE, scale_of
 from privsyn.release.facts import UNSTATED, ReleaseFacts, one_line
 from privsyn.release.settings import Card
@@ -71,10 +71,6 @@ def croissant(facts: ReleaseFacts) -> dict[str, Any] | None:
         yaml.safe_load(_template("croissant.yaml")),
         _template_values(facts)
         | {
-            "creators": [
-                {"@type": "sc:Organization", "name": facts.deployment.get("curators", UNSTATED)}
-            ],
-            "files": list(_files(facts)),
             "fields": [
                 _field(name, what, _TYPES[types[name].dtype] if name in types else "Text")
                 for name, what in facts.columns.items()
@@ -82,6 +78,8 @@ def croissant(facts: ReleaseFacts) -> dict[str, Any] | None:
             "resemblance": RESEMBLANCE.format(unit=facts.unit),
         },
     )
+    if not facts.is_images:
+        filled["distribution"].pop()
     return filled
 
 
@@ -169,37 +167,6 @@ def _text(text: str, known: Mapping[str, Any]) -> str:
 
 def _template(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
-
-
-def _files(facts: ReleaseFacts) -> Iterator[dict[str, Any]]:
-    yield _file(ARTIFACT, "application/jsonlines", facts.sha256, "The records, one a line")
-    yield _file(
-        CERTIFICATE,
-        "application/json",
-        facts.certificate_sha256,
-        "What was spent on the records, and how to check it",
-    )
-    if facts.is_images:
-        yield {
-            "@type": "cr:FileSet",
-            "@id": IMAGES,
-            "name": IMAGES,
-            "description": "The pictures that the records name",
-            "encodingFormat": "image/png",
-            "includes": f"{IMAGES}/*.png",
-        }
-
-
-def _file(name: str, kind: str, sha256: str, description: str) -> dict[str, Any]:
-    return {
-        "@type": "cr:FileObject",
-        "@id": name,
-        "name": name,
-        "description": description,
-        "contentUrl": name,
-        "encodingFormat": kind,
-        "sha256": sha256,
-    }
 
 
 _TYPES = {"string": "Text", "int64": "Integer", "float64": "Float", "date32": "Date"}
