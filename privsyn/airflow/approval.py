@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Param
@@ -42,7 +42,6 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
     """
 
     template_fields: Sequence[str] = ("plan",)
-    ui_color: ClassVar[str] = "#fbe3c8"
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from datetime import date as Date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, BaseOperator, BaseOperatorLink
 
@@ -86,7 +86,6 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
     """
 
     template_fields: Sequence[str] = ("plan",)
-    ui_color: ClassVar[str] = "#e8eef7"
     stage: str
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from privsyn.airflow.base import UNCHANGED, StageOperator
 from privsyn.airflow.failures import StageFailed
@@ -50,7 +50,6 @@ class PlanOperator(StageOperator):
 class ReserveBudgetOperator(StageOperator):
     """Sets the release's cost aside, once, however often it runs."""
 
-    ui_color: ClassVar[str] = "#f7efd9"
     stage = "reserve"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
@@ -77,7 +76,6 @@ class SettleBudgetOperator(StageOperator):
     then runs it again.
     """
 
-    ui_color: ClassVar[str] = "#f7efd9"
     stage = "settle"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:

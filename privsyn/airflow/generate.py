@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator
 
@@ -92,8 +92,6 @@ class ChildOperator(StageOperator):
     its end gives all memory back. Kill it at any point: the next try resumes and spends nothing
     more.
     """
-
-    ui_color: ClassVar[str] = "#e2f0e4"
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

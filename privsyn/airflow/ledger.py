@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG
 
@@ -31,7 +31,6 @@ class LedgerBalancesOperator(StageOperator):
     """Verifies the ledger and reports its accounts. Fails when a row was changed or is missing."""
 
     template_fields: Sequence[str] = ()
-    ui_color: ClassVar[str] = "#f7efd9"
     stage = "balances"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
@@ -69,7 +68,6 @@ class UnfinishedReleasesOperator(StageOperator):
     """
 
     template_fields: Sequence[str] = ("hours",)
-    ui_color: ClassVar[str] = "#f7efd9"
     stage = "unfinished"
 
     def __init__(self, *, hours: float = 24, **kwargs: Any) -> None:
@@ -94,7 +92,6 @@ class SweepOperator(StageOperator):
     """Wipes what ended releases left in scratch, and ends their MLflow runs."""
 
     template_fields: Sequence[str] = ()
-    ui_color: ClassVar[str] = "#f7efd9"
     stage = "sweep"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:

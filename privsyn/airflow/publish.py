@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset
 
@@ -93,7 +93,6 @@ class PublishOperator(StageOperator):
         outlets: The assets.
     """
 
-    ui_color: ClassVar[str] = "#e6e0f2"
     operator_extra_links = (ReleaseReportLink(), MlflowRunLink())
 
     def __init__(
