@@ -17,6 +17,7 @@ from privsyn.dp.events import Composed, Disjoint, Event, RandomAllocation
 from privsyn.models.rows import NO_ROWS, SyntheticRows, with_columns
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.section import Section
+from privsyn.sentences import Rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
         TrainableModel,
         VariationAPI,
     )
+
+
+ADVICE = Rows(Path(__file__).with_name("advice.yaml"))
+"""What sizes say for themselves, a table a method."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from privsyn.dp.adjacency import Adjacency, Guarantee
 from privsyn.dp.events import Event
 from privsyn.dp.mechanisms import SampledGaussian
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Mechanism, PricingFacts, SizedFor
+from privsyn.methods.base import ADVICE, Mechanism, PricingFacts, SizedFor
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_choice
 
@@ -85,9 +85,15 @@ def _mechanism(
     rows = sum(sizes_of(settings, list(facts.labels) or [None]))
     return DPLoraMechanism(
         facts=facts,
-        warnings=_advice(settings, sigma),
+        warnings=ADVICE.says("dp_lora", cfg=settings, sigma=sigma),
         rows=(rows, rows),
-        sized_for=_sized_for(settings, facts.unit.max_records),
+        sized_for=SizedFor(
+            records=facts.unit.max_records * settings.expected_batch / settings.sampling_rate,
+            settings=f"expected_batch={settings.expected_batch:g} at "
+            f"sampling_rate={settings.sampling_rate:g}",
+            otherwise="a step's sample holds fewer than expected_batch, and its noise stays. Raise "
+            "sampling_rate, or lower expected_batch.",
+        ),
         steps=SampledGaussian(settings.sampling_rate, sigma, settings.steps, "auto"),
         delta=target.delta,
     )
@@ -122,29 +128,3 @@ def _least_noise(one: SampledGaussian, target: Guarantee, facts: PricingFacts) -
 def sizes_of(cfg: DPLoraConfig, labels: Sequence[str | None]) -> list[int]:
     """Number of texts of every label: public [L6]."""
     return label_choice.sizes("methods.dp_lora", labels, cfg.texts_per_label, cfg.label_split)
-
-
-def _sized_for(cfg: DPLoraConfig, most: int) -> SizedFor:
-    return SizedFor(
-        records=most * cfg.expected_batch / cfg.sampling_rate,
-        settings=f"expected_batch={cfg.expected_batch:g} at sampling_rate={cfg.sampling_rate:g}",
-        otherwise="a step's sample holds fewer than expected_batch, and its noise stays. Raise "
-        "sampling_rate, or lower expected_batch.",
-    )
-
-
-def _advice(cfg: DPLoraConfig, sigma: float) -> tuple[str, ...]:
-    where, advice = "methods.dp_lora", []
-    epochs = cfg.sampling_rate * cfg.steps
-    if epochs < 1:
-        advice.append(
-            f"{where}: steps={cfg.steps} at sampling_rate={cfg.sampling_rate:g} are {epochs:.2g} "
-            "passes over the data; more steps would use more of it."
-        )
-    if sigma / cfg.expected_batch > 0.05:
-        advice.append(
-            f"{where}: noise of {sigma:.3g} clip norms on a mean over expected_batch="
-            f"{cfg.expected_batch:g} units drowns small models; a larger batch, or more budget, "
-            "helps."
-        )
-    return tuple(advice)

@@ -12,8 +12,8 @@ from privsyn.dp.clipping import DEEPEST, LATTICE, grid_bound
 from privsyn.dp.events import BoundedRange, Event
 from privsyn.dp.mechanisms import ExponentialMechanism
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Mechanism, PricingFacts
-from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
+from privsyn.methods.base import ADVICE, Mechanism, PricingFacts
+from privsyn.methods.invisible_ink.settings import InvisibleInkSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ def _mechanism(
     token = ExponentialMechanism(bound * facts.changed_records, scale)
     return InvisibleInkMechanism(
         facts=facts,
-        warnings=_advice(settings),
+        warnings=ADVICE.says("invisible_ink", cfg=settings),
         divisor=settings.batch_size,
         token=token,
         # The rounded bound, so that rows are clipped to exactly what is charged.
@@ -99,18 +99,3 @@ def _mechanism(
         tokens=settings.max_tokens,
         buckets=settings.texts_per_label,
     )
-
-
-def _advice(settings: InvisibleInkConfig) -> tuple[str, ...]:
-    if settings.batch_size >= _USUAL:
-        return ()
-    return (
-        f"methods.invisible_ink.batch_size={settings.batch_size} is below {_USUAL}: buckets are "
-        "filled by hash, so some get no reference at all, and their texts come from the public "
-        "model. Privacy is the same.",
-    )
-
-
-_USUAL = 3
-"""The paper has 4 to 32 rows a text with the public one. A bucket of 3 expected records is empty in
-5% of cases, one of 2 in 14%."""

@@ -16,10 +16,9 @@ from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Composed, Disjoint, Event
 from privsyn.dp.mechanisms import DiscreteGaussian, Laplace, root_up
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Mechanism, PricingFacts
+from privsyn.methods.base import ADVICE, Mechanism, PricingFacts
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure, deviation, mechanism, structures
 from privsyn.methods.keyphrase_seeding.settings import (
-    KeyphraseSeedingConfig,
     KeyphraseSeedingSettings,
 )
 
@@ -148,9 +147,10 @@ def _mechanism(
     sequences = facts.changed_records * settings.phrases_per_document
     labels, k = len(Cell.grid(facts.labels, 1)), len(structures_of(settings))
     rows = labels * settings.sequences_per_label
+    fewer = max(1, math.ceil(math.log2(settings.sequence_length)))  # estimates, if logarithmic
     return KeyphraseSeedingMechanism(
         facts=facts,
-        warnings=_advice(settings, k),
+        warnings=ADVICE.says("keyphrase_seeding", cfg=settings, estimates=k, fewer=fewer),
         rows=(rows, rows),
         choice=_choice(settings, facts, multiplier, k),
         estimate=mechanism(settings.noise, settings.features, sequences, multiplier),
@@ -188,14 +188,3 @@ def structures_of(settings: KeyphraseSeedingSettings) -> list[Structure]:
     return structures(
         settings.ensemble, settings.sequence_length, settings.features, settings.bandwidth
     )
-
-
-def _advice(cfg: KeyphraseSeedingConfig, k: int) -> tuple[str, ...]:
-    advice: list[str] = []
-    if cfg.ensemble == "linear" and k > 4:
-        fewer = max(1, math.ceil(math.log2(cfg.sequence_length)))
-        advice.append(
-            f"methods.keyphrase_seeding.ensemble=linear shares the budget among {k} estimates; "
-            f"logarithmic needs {fewer}."
-        )
-    return tuple(advice)

@@ -12,7 +12,7 @@ from privsyn.dp.events import Composed, Event
 from privsyn.dp.histograms import LATTICE, sensitivity
 from privsyn.dp.mechanisms import DiscreteGaussian, root_up
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Mechanism, PricingFacts, SizedFor
+from privsyn.methods.base import ADVICE, Mechanism, PricingFacts, SizedFor
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.shared import label_choice
 
@@ -110,7 +110,9 @@ def _mechanism(
     voted = sum(sizes)
     return PrivateEvolutionMechanism(
         facts=facts,
-        warnings=_advice(settings, noise_votes, voted, rows),
+        warnings=ADVICE.says(
+            "private_evolution", cfg=settings, voted=voted, rows=rows, noise=noise_votes
+        ),
         rows=(rows, rows),
         sized_for=replace(
             _sized_for(settings, voted * settings.expansion, noise_votes),
@@ -216,22 +218,3 @@ def _sized_for(cfg: PrivateEvolutionConfig, candidates: int, noise_votes: float)
         "public model alone. Write fewer texts (lower population), lower expansion, or take one "
         "label for several; a larger privacy.epsilon comes last.",
     )
-
-
-def _advice(
-    cfg: PrivateEvolutionConfig, noise_votes: float, voted: int, rows: int
-) -> tuple[str, ...]:
-    where = "methods.private_evolution"
-    if voted < rows // 2:
-        return (
-            f"{where}.voted={cfg.voted}: votes choose {voted} of {rows} texts, the first of each "
-            "label. The model writes the others by the noisy table of tokens, without a vote.",
-        )
-    # By rank the best are taken, whatever has passed the threshold.
-    ranked = cfg.expansion > 1
-    if not ranked and cfg.threshold is not None and cfg.threshold < noise_votes:
-        return (
-            f"{where}.threshold={cfg.threshold:g} is below the noise of {noise_votes:.3g} votes on "
-            "a bin: many candidates without votes will have offspring.",
-        )
-    return ()

@@ -15,7 +15,7 @@ from privsyn.dp.clipping import LATTICE, grid_bound
 from privsyn.dp.events import Event, Rounds
 from privsyn.dp.mechanisms import AboveThreshold, ExponentialMechanism
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Mechanism, PricingFacts
+from privsyn.methods.base import ADVICE, Mechanism, PricingFacts
 from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
     PrivatePredictionSettings,
@@ -105,13 +105,8 @@ def _refusal(settings: PrivatePredictionSettings, mechanism: PrivatePredictionMe
     """Why no text may come out, where the number of private tokens was solved for."""
     if settings.private_tokens or mechanism.texts_at_worst:
         return ""
-    free = "" if settings.svt_threshold is None else "set svt_threshold=null, "
-    return (
-        f"methods.private_prediction: privacy.epsilon pays for {mechanism.private_tokens} private "
-        f"tokens a bucket, and a text may need max_tokens={settings.max_tokens}: no text may come "
-        f"out. Lower max_tokens, {free}raise {_levers(settings)} or privacy.epsilon; or take the "
-        f"chance by private_tokens={mechanism.private_tokens}."
-    )
+    r = mechanism.private_tokens
+    return " ".join(ADVICE.says("no_whole_text", cfg=settings, r=r, levers=_levers(settings)))
 
 
 def rebuild(
@@ -139,7 +134,9 @@ def _mechanism(
     worst = min(r // settings.max_tokens, settings.max_texts)
     return PrivatePredictionMechanism(
         facts=facts,
-        warnings=_advice(settings, r, worst),
+        warnings=ADVICE.says(
+            "private_prediction", cfg=settings, r=r, worst=worst, levers=_levers(settings)
+        ),
         rows=(0, buckets * settings.max_texts),
         divisor=settings.batch_size,
         token=ExponentialMechanism(reach, tau * steps),
@@ -201,12 +198,8 @@ def _needless(
     all_private = mechanism.facts.whole(Rounds((mechanism.token.event,), _most(settings)))
     if mechanism.above is None or (rho(all_private) or math.inf) > calibrate_rho(target):
         return ()
-    return (
-        "methods.private_prediction.svt_threshold: this epsilon pays for all "
-        f"{_most(settings):,} tokens of a bucket (max_texts times max_tokens) as private tokens. "
-        "A comparison costs "
-        f"{(rho(mechanism.rounds(1)) or 0.0) / each - 1:.1f} times a token. Set it to null.",
-    )
+    times = (rho(mechanism.rounds(1)) or 0.0) / each - 1
+    return ADVICE.says("all_private", most=_most(settings), times=times)
 
 
 def _affordable(
@@ -245,20 +238,3 @@ def _affordable(
 def _levers(settings: PrivatePredictionConfig) -> str:
     """Settings that make a token cheaper."""
     return "batch_size" if settings.svt_threshold is None else "svt_noise or batch_size"
-
-
-def _advice(settings: PrivatePredictionConfig, r: int, worst: int) -> tuple[str, ...]:
-    where = "methods.private_prediction"
-    advice = []
-    if not worst:
-        advice.append(
-            f"{where}: {r} private tokens per bucket are fewer than "
-            f"max_tokens={settings.max_tokens}: a bucket may yield no text. Lower max_tokens, or "
-            f"raise {_levers(settings)}."
-        )
-    if settings.batch_size < 100:
-        advice.append(
-            f"{where}.batch_size={settings.batch_size} is small: the cost of a token decreases "
-            "with its square, and the paper uses 127 to 2047."
-        )
-    return tuple(advice)
