@@ -117,13 +117,22 @@ class PublishOperator(StageOperator):
             answer |= {"epsilon": planned.epsilon, "delta": planned.delta}
         else:
             answer = publish(ctx, planned)
+        name = answer["release_id"]
         notes = [row.body for row in ctx.ledger.history(planned.id) if row.change == ANNOUNCED]
-        past = {note["asset"] for note in notes if note["name"] == answer["release_id"]}
-        self.announce(context, answer, past)
-        return answer, f"{answer['release_id']} is DVC revision {answer['dvc_revision']}"
+        noted = {note["asset"] for note in notes if note["name"] == name}
+        for asset in self.outlets:
+            told = [
+                (event.extra or {}).get("release_id") for event in context["inlet_events"][asset]
+            ]
+            if asset.uri not in noted and name in told:
+                # Airflow deletes old events, and a run that is cleared then must know of them.
+                ctx.ledger.releases.note_announced(planned.id, name, asset.uri)
+                noted.add(asset.uri)
+        self.announce(context, answer, noted)
+        return answer, f"{name} is DVC revision {answer['dvc_revision']}"
 
     def announce(
-        self, context: Mapping[str, Any], answer: Mapping[str, Any], past: Collection[str]
+        self, context: Mapping[str, Any], answer: Mapping[str, Any], noted: Collection[str]
     ) -> None:
         """Put the release into the event of every asset of the task.
 
@@ -133,12 +142,10 @@ class PublishOperator(StageOperator):
         Args:
             context: Airflow's.
             answer: The release's public facts.
-            past: Assets that the ledger knows to have had theirs: Airflow deletes old events.
+            noted: Assets that have had theirs.
         """
         name, ti = answer["release_id"], context["ti"]
-        events = (context["inlet_events"][one] for one in self.outlets if one.uri not in past)
-        known = (name in [(one.extra or {}).get("release_id") for one in had] for had in events)
-        if self.outlets and all(known):
+        if self.outlets and all(asset.uri in noted for asset in self.outlets):
             ti.xcom_push(UNCHANGED, True)
             raise AirflowSkipException(f"{name} is already announced.")
         for asset in self.outlets:

@@ -112,3 +112,10 @@ def test_what_airflow_deletes_of_its_events_the_ledger_knows(published):
         change="ANNOUNCED", body={"name": "ink-2", "asset": notes[0].body["asset"]}
     )
     assert publish({"ink": []}, notes=[other]), "that was another release"
+
+
+def test_what_airflow_alone_knows_is_noted_before_it_is_deleted(published):
+    events, notes = {"ink": [SimpleNamespace(extra={"release_id": "ink-1"})]}, []
+    assert publish(events, notes=notes) is None
+    events["ink"].clear()
+    assert publish(events, notes=notes) is None
