@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -128,28 +128,6 @@ def _of_method(ctx: Context, counts: Mapping[str, Any], method: str) -> list[str
     return [*advice, *(sizes or (f"{where}: settings and number of records fit.",))]
 
 
-def length(where: str, settings: Any, counts: Mapping[str, Any]) -> str:
-    """Advice on records that are far longer than the texts of a release will be."""
-    setting, tokens = longest(where, settings)
-    if tokens is None or (
-        counts.get("median_letters", 0) < _LONGER * LETTERS * tokens
-        # where a letter is half a word, it is nearly a token
-        and counts.get("median_words", 0) < about_words(_LONGER * tokens)
-    ):
-        return ""
-    return (
-        f"half of the records have {counts['median_words']:,} words or more, and a text of the "
-        f"release has at most {setting}={tokens} tokens, about {about_words(tokens)} words: it can "
-        f"hold a short piece alone. Raise {setting}, or split the records into short ones before"
-    )
-
-
-LETTERS = 4
-"""Letters of a token, roughly."""
-_LONGER = 2
-"""Times as long as the longest text from which on records are worth a word."""
-
-
 def trained_on(planned: Plan, folder: Path) -> TrainedOn | None:
     """The records that trained a release, by its internal folder; None where that has no counts."""
     counts = _read_counts(folder)
@@ -169,7 +147,8 @@ def _facts(ctx: Context, counts: Mapping[str, Any], method: str) -> dict[str, An
     models = ctx.config.models
     who = account.unit if dataset.unit is not None else "row"
     used = counts["kept"] - counts["records_above_the_bound"]
-    settings = ctx.config.method(method)
+    setting, tokens = longest(f"methods.{method}", ctx.config.method(method))
+    written = kind.worded and not models.server
     return {
         **counts,
         "who": who,
@@ -183,9 +162,13 @@ def _facts(ctx: Context, counts: Mapping[str, Any], method: str) -> dict[str, An
         "people": several(account.unit, dataset.unit),
         "empty": ", ".join(label for label, records in counts["labels"].items() if not records),
         "others": ", ".join(map(repr, counts.get("other_units", ()))),
-        "long": length(f"methods.{method}", settings, counts) if kind.worded and used else "",
+        "tokens": tokens if kind.worded and used else None,
+        "setting": setting,
+        "words": tokens and about_words(tokens),
+        "words_twice": tokens and about_words(2 * tokens),
         **_outside(counts),
-        "foreign": language([] if models.server or not kind.worded else [models.language], counts),
+        "model": models.language,
+        "foreign": written and models.language in ENGLISH and of_another_language(counts),
     }
 
 
@@ -240,23 +223,6 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
     if kind.worded and counts["kept"]:
         table["length"] = f"half of the texts have {counts['median_words']:,} words or more"
     return table
-
-
-def language(names: Iterable[str], counts: Mapping[str, Any]) -> str:
-    """Advice on records in another language than the models'; it follows from counts.
-
-    Args:
-        names: The language models as settings or a plan name them. Of one of the user's own
-            nothing is known.
-        counts: What ``RowCounts.report`` says.
-    """
-    english = [name for name in names if name in ENGLISH]
-    if not english or not of_another_language(counts):
-        return ""
-    return (
-        f"most records hold no common English word, and {english[0]}, the default prompts and the "
-        "embedder know English alone: docs/models.md, Other languages"
-    )
 
 
 def none_usable(ctx: Context, path: str, counts: Mapping[str, Any]) -> DataError:

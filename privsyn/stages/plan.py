@@ -38,7 +38,7 @@ from privsyn.models.loading import describe_role
 from privsyn.models.model_identity import ModelIdentity, locate, size_in_words
 from privsyn.models.references import IMAGE_ENCODER, PACKAGED, ModelReference
 from privsyn.progress import under_way
-from privsyn.release.advice import of_accuracy, of_sizes, publicly, settings_advice
+from privsyn.release.advice import CAUTIONS, of_accuracy, of_sizes, publicly, settings_advice
 from privsyn.release.plan import (
     PLAN_SCHEMA,
     DatasetIdentity,
@@ -285,28 +285,22 @@ def _warnings(
     if accuracy:
         yield from of_accuracy(accuracy.scale, dataset, config.account)
     if config.preset(method.name) == PAPER:
-        if changed := config.changed(method.name):
-            yield (
-                f"{where}.{PRESET}={PAPER} with other values of {', '.join(changed)}: not the "
-                "paper's configuration."
-            )
-        if 0 < (size := _parameters(models)) < MANY:
-            yield (
-                f"{where}.{PRESET}={PAPER}: the paper's models have billions of parameters, and "
-                f"models.language={config.models.language} has {size_in_words(size)}. {SMALL} has "
-                "values for such."
-            )
-    name, tokens = longest(where, settings)
-    words = dataset.words
-    if words is not None and tokens is not None and about_words(tokens) > _TOO_LONG * words:
-        yield (
-            f"{name}={tokens} holds about {about_words(tokens)} words, and dataset.words={words}. "
-            f"What is paid or computed for longer texts is lost: set it to about {2 * words}."
+        size = _parameters(models)
+        yield from CAUTIONS.says(
+            "paper",
+            where=where,
+            changed=config.changed(method.name),
+            size=size,
+            many=MANY,
+            language=config.models.language,
+            parameters=size_in_words(size),
         )
-
-
-_TOO_LONG = 3
-"""Times the stated length of a text, from which on room for longer ones is worth a word."""
+    name, tokens = longest(where, settings)
+    if dataset.words is not None and tokens is not None:
+        holds = about_words(tokens)
+        yield from CAUTIONS.says(
+            "too_long", setting=name, tokens=tokens, holds=holds, words=dataset.words
+        )
 
 
 def _parameters(models: Mapping[Role, ModelIdentity]) -> int:
