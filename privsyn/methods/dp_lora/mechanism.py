@@ -57,25 +57,17 @@ def calibrate(settings: DPLoraSettings, target: Guarantee, facts: PricingFacts) 
     """
     sigma = settings.noise_multiplier
     if sigma is None:
-        one = _mechanism(settings, target, facts, 1.0)  # refuses what cannot be priced
+        # This refuses what cannot be priced.
+        one = rebuild(settings, target, facts, {"noise_multiplier": 1.0})
         sigma = _least_noise(one.steps, target, facts)
-    return _mechanism(settings, target, facts, sigma)
+    return rebuild(settings, target, facts, {"noise_multiplier": sigma})
 
 
 def rebuild(
-    settings: DPLoraSettings,
-    target: Guarantee,
-    facts: PricingFacts,
-    derived: Mapping[str, float],
+    settings: DPLoraSettings, target: Guarantee, facts: PricingFacts, derived: Mapping[str, float]
 ) -> DPLoraMechanism:
-    """The mechanism of a plan's noise multiplier."""
-    return _mechanism(settings, target, facts, derived["noise_multiplier"])
-
-
-def _mechanism(
-    settings: DPLoraSettings, target: Guarantee, facts: PricingFacts, sigma: float
-) -> DPLoraMechanism:
-    """The only place that sets noise and price."""
+    """The mechanism by what is solved for: the only place that sets noise and price."""
+    sigma = derived["noise_multiplier"]
     if facts.adjacency is Adjacency.REPLACE_ONE:  # [L1]
         raise ConfigError(
             "account.adjacency=replace_one: Poisson sampling is not private in this sense at "

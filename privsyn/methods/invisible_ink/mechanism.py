@@ -61,7 +61,7 @@ def calibrate(
     eta = calibrate_range(event, target, tokens)
     # A range is 2 * sensitivity / scale, and the sensitivity is C for every record that may change.
     scale = settings.batch_size * settings.temperature
-    return _mechanism(settings, facts, scale * eta / 2 / facts.changed_records)
+    return rebuild(settings, target, facts, {"clip_bound": scale * eta / 2 / facts.changed_records})
 
 
 def rebuild(
@@ -70,14 +70,8 @@ def rebuild(
     facts: PricingFacts,
     derived: Mapping[str, float],
 ) -> InvisibleInkMechanism:
-    """The mechanism with a solved clip bound."""
-    return _mechanism(settings, facts, derived["clip_bound"])
-
-
-def _mechanism(
-    settings: InvisibleInkSettings, facts: PricingFacts, clip_bound: float
-) -> InvisibleInkMechanism:
-    """Build the mechanism: the only place that defines noise and cost."""
+    """The mechanism by what is solved for: the only place that sets noise and price."""
+    clip_bound = derived["clip_bound"]
     bound = grid_bound(min(clip_bound, DEEPEST))  # rounded down: toward privacy
     # A bound of zero steps would release nothing of the records at full price.
     if bound < 1:

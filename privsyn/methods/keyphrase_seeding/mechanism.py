@@ -113,7 +113,7 @@ def calibrate(
     """
 
     def event(multiplier: float) -> Event:
-        return _mechanism(settings, target, facts, multiplier).whole
+        return rebuild(settings, target, facts, {"noise_multiplier": multiplier}).whole
 
     try:
         least = _ROOM * calibration.calibrate(event, target, 1e-4, 1e9, increasing=False)
@@ -123,7 +123,7 @@ def calibrate(
             f"delta={target.delta:g}.",
             hint="Raise privacy.epsilon.",
         ) from None
-    return _mechanism(settings, target, facts, least)
+    return rebuild(settings, target, facts, {"noise_multiplier": least})
 
 
 def rebuild(
@@ -132,17 +132,11 @@ def rebuild(
     facts: PricingFacts,
     derived: Mapping[str, float],
 ) -> KeyphraseSeedingMechanism:
-    """The mechanism of a plan's noise multiplier; the choice of terms follows from the settings."""
-    return _mechanism(settings, target, facts, derived["noise_multiplier"])
-
-
-def _mechanism(
-    settings: KeyphraseSeedingSettings, target: Guarantee, facts: PricingFacts, multiplier: float
-) -> KeyphraseSeedingMechanism:
-    """The only place that sets noise and price.
+    """The mechanism by what is solved for: the only place that sets noise and price.
 
     A document counts once for each of at most S terms, and has at most M = S sequences.
     """
+    multiplier = derived["noise_multiplier"]
     # Most sequences by which neighboring datasets differ: M m, doubled under replace_one [K4].
     sequences = facts.changed_records * settings.phrases_per_document
     labels, k = len(Cell.grid(facts.labels, 1)), len(structures_of(settings))

@@ -86,7 +86,7 @@ def calibrate(
                 f"at delta={target.delta:g} with rounds={settings.rounds}.",
                 hint="Lower rounds, or raise privacy.epsilon.",
             ) from None
-    return _mechanism(settings, facts, sigma)
+    return rebuild(settings, target, facts, {"noise_multiplier": sigma})
 
 
 def rebuild(
@@ -95,14 +95,8 @@ def rebuild(
     facts: PricingFacts,
     derived: Mapping[str, float],
 ) -> PrivateEvolutionMechanism:
-    """The mechanism with a solved noise multiplier."""
-    return _mechanism(settings, facts, derived["noise_multiplier"])
-
-
-def _mechanism(
-    settings: PrivateEvolutionConfig, facts: PricingFacts, sigma: float
-) -> PrivateEvolutionMechanism:
-    """Build the mechanism: the only place that defines noise and cost."""
+    """The mechanism by what is solved for: the only place that sets noise and price."""
+    sigma = derived["noise_multiplier"]
     histogram = _histogram(sigma, facts)
     noise_votes = histogram.sigma / LATTICE
     labels: list[str | None] = [*facts.labels] or [None]
