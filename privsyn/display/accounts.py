@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from privsyn import layout
+from privsyn.display.plans import SAYS
 from privsyn.display.tables import Displayable, Table
 from privsyn.dp.accountant import format_epsilon, percent
 from privsyn.dp.events import load
@@ -24,7 +25,7 @@ from privsyn.ledger.balances import Preview, Statement, Step
 from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Entry, Refusal, State, describe_requester, describe_user
 from privsyn.ledger.ledger import Ledger
-from privsyn.ledger.spec import NONE, Terms
+from privsyn.ledger.spec import NONE
 from privsyn.release.advice import ODDS, account_odds
 from privsyn.report.document import render
 from privsyn.stages.base import Context
@@ -61,7 +62,11 @@ class Statements(Displayable):
                 Table.of(f"{spec.name}: {ODDS.format(unit=spec.unit)}", account_odds(balance))
             )
             if spec.terms != NONE:
-                shown.append(Table.of(f"{spec.name}: rules", _terms(spec.terms)))
+                rules = {
+                    key: ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
+                    for key, value in spec.terms.dump().items()
+                }
+                shown.append(Table.of(f"{spec.name}: rules", rules))
             if statement.decisions:
                 title = f"{spec.name}: decisions"
                 shown.append(_table_of(title, _DECISIONS, statement.decisions))
@@ -110,14 +115,6 @@ _REFUSALS: Mapping[str, Callable[[Refusal], str]] = {
     "by": lambda one: describe_requester(one.refused_by),
     "why": lambda one: f"{one.error}: {one.message}",
 }
-
-
-def _terms(terms: Terms) -> dict[str, str]:
-    """The rules of an account, by name."""
-    return {
-        key: ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
-        for key, value in terms.dump().items()
-    }
 
 
 def _writer_note(decision: Decision) -> str:
@@ -223,7 +220,7 @@ class BudgetPage:
             # What still fits would be computed from charges that somebody may have changed.
             elif edited is None:
                 preview = statement.preview(load(newest.event), self.now)
-                fits = tuple(_fits(newest, preview, crons.get(name, ()), self.now))
+                fits = _another(newest, preview, crons.get(name, ()), self.now)
             self.sheets.append(
                 Sheet(
                     statement,
@@ -273,28 +270,20 @@ def crons_of(ctx: Context) -> dict[str, list[str]]:
     return {ctx.config.account.name: crons}
 
 
-def _fits(newest: Entry, preview: Preview, crons: Sequence[str], now: datetime) -> Iterator[str]:
+def _another(
+    newest: Entry, preview: Preview, crons: Sequence[str], now: datetime
+) -> tuple[str, ...]:
     """How many more releases like the newest one an account pays for, and until when."""
-    balance, copies = preview.balance, preview.copies
-    size = f"like the newest one ({newest.method}, {_guarantee(newest)})"
-    if not copies:
-        yield (
-            f"No further release {size} fits the cap. The largest one of Gaussian noise that does "
-            f"has epsilon {balance.left_epsilon:.4g}."
-        )
-        return
-    yield f"Room for at least {copies:,} more {'release' if copies == 1 else 'releases'} {size}."
-    # With a period the account refills, so copies may fit later though the next one does not now.
-    if balance.period is not None and not preview.fits:
-        yield (
-            f"The next one fits only when earlier ones are older than {balance.period.days} days."
-        )
-    until = lasts_until(crons, copies, now) if crons else None
-    if until is not None:
-        yield (
-            f"On the schedule {' and '.join(crons)}, with new data or a new draw at every run, the "
-            f"budget lasts until {until:%d %b %Y}."
-        )
+    copies = preview.copies
+    return SAYS.says(
+        "another",
+        balance=preview.balance,
+        copies=copies,
+        like=f"like the newest one ({newest.method}, {_guarantee(newest)})",
+        fits=preview.fits,
+        crons=crons,
+        until=lasts_until(crons, copies, now) if crons and copies else None,
+    )
 
 
 def _row(

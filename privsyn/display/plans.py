@@ -106,7 +106,7 @@ class Planned(Displayable):
         facts = self._facts()
 
         def says(table: str) -> str:
-            return str(_SAYS.first(table, facts)["says"])
+            return str(SAYS.first(table, facts)["says"])
 
         rows = {
             "fits": says("fits"),
@@ -114,7 +114,7 @@ class Planned(Displayable):
             "accuracy": says("accuracy"),
             "columns": says("columns"),
             "in words": " ".join(odds),
-            f"synthetic {plan.things}": "; ".join(_SAYS.says("number", **facts)),
+            f"synthetic {plan.things}": "; ".join(SAYS.says("number", **facts)),
             "takes": says("takes"),
             "time": says("time"),
             "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, "
@@ -172,7 +172,7 @@ class Planned(Displayable):
         }
 
 
-_SAYS = Rows(Path(__file__).with_name("plan.yaml"))
+SAYS = Rows(Path(__file__).with_name("plan.yaml"))
 
 
 def guarantee_text(plan: Plan) -> str:
@@ -300,7 +300,7 @@ class Pipeline(Displayable):
                 f"({format_epsilon(planned.epsilon)}, {planned.delta:g})",
                 odds(risk(planned.privacy_event()).right),
                 f"{percent(account.share_after)} spent",
-                _SAYS.first("fits", _fitting(planned, account))["says"],
+                SAYS.first("fits", _fitting(planned, account))["says"],
             )
             for planned, account in each
         )
