@@ -112,14 +112,10 @@ class Guesses:
         low, high = 0.0, _MOST
         while high - low > 1e-6:  # the p-value grows with epsilon
             middle = (low + high) / 2
-            low, high = (
-                (middle, high)
-                if self.p_value(middle, delta, alpha) <= alpha
-                else (
-                    low,
-                    middle,
-                )
-            )
+            if self.p_value(middle, delta, alpha) <= alpha:
+                low = middle
+            else:
+                high = middle
         # ``low`` is rejected at this confidence, so the bound is rounded down.
         return low
 

@@ -380,11 +380,6 @@ def _normalize(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return unit.astype(np.float32)
 
 
-def _page(settings: KeyphraseSeedingSettings) -> int:
-    """Sequences per entry of the journal."""
-    return max(1, _TOGETHER // settings.candidates)
-
-
 def _texts(
     settings: KeyphraseSeedingSettings,
     cell: Cell,
@@ -394,7 +389,7 @@ def _texts(
     steps: Steps,
 ) -> Iterator[str]:
     """One text per sequence, kept in the journal page by page."""
-    size = _page(settings)
+    size = max(1, _TOGETHER // settings.candidates)
     for start in range(0, len(seeds), size):
         page = seeds[start : start + size]
         steps.next(len(page) * settings.candidates)
