@@ -117,10 +117,7 @@ def overrides(values: Mapping[str, Any], known: Mapping[str, Param]) -> list[str
 
 
 def _fields(
-    model: type[Section],
-    prefix: str,
-    section: str,
-    values: Mapping[str, Any],
+    model: type[Section], prefix: str, section: str, values: Mapping[str, Any]
 ) -> dict[str, Param]:
     schema, words = model.model_json_schema(), descriptions(model)
     definitions = schema.get("$defs", {})

@@ -282,10 +282,7 @@ def record(
         show(out, "Set these in params.yaml and run the command again.")
 
 
-def restore(
-    release: Release,
-    params: Params = PARAMS,
-) -> None:
+def restore(release: Release, params: Params = PARAMS) -> None:
     """Restore a release from `services.releases` if that is set, else from DVC."""
     from privsyn.stages.publish import restore as bring_back
 

@@ -126,10 +126,7 @@ class ReleaseFacts:
 
     @classmethod
     def read(
-        cls,
-        folder: Path,
-        deployment: Stated | None = None,
-        words: Escape = plain,
+        cls, folder: Path, deployment: Stated | None = None, words: Escape = plain
     ) -> ReleaseFacts:
         """The facts of the release in a folder.
 

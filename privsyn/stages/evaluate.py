@@ -34,11 +34,7 @@ _SETTINGS = "settings"
 
 
 def evaluate(
-    ctx: Context,
-    plan: Plan,
-    *,
-    again: bool = False,
-    retried: bool = False,
+    ctx: Context, plan: Plan, *, again: bool = False, retried: bool = False
 ) -> Path | None:
     """Measure a release against held-out real records, once per release and settings.
 
@@ -105,13 +101,7 @@ def measures(ctx: Context, plan: Plan) -> Path | None:
     return ctx.workspace.internal(plan.id)
 
 
-def _measure(
-    ctx: Context,
-    plan: Plan,
-    artifact: Path,
-    folder: Path,
-    digest: str | None,
-) -> None:
+def _measure(ctx: Context, plan: Plan, artifact: Path, folder: Path, digest: str | None) -> None:
     """Write evaluation.json and the internal report."""
     # privacy: all numbers below depend on these records without noise; they stay in internal/.
     real = held_out(ctx, plan)

@@ -28,11 +28,7 @@ def due(ctx: Context, plan: Plan) -> bool:
     return entry is None or entry.state in ("RESERVED", "VOID")
 
 
-def preflight(
-    ctx: Context,
-    plan: Plan | OpenPlan,
-    backends: Backends | None = None,
-) -> None:
+def preflight(ctx: Context, plan: Plan | OpenPlan, backends: Backends | None = None) -> None:
     """Try what is public of a release that has not begun. Does nothing for another one.
 
     Args:

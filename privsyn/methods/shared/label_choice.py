@@ -116,10 +116,7 @@ def _rivals(key: str, every: Sequence[str]) -> list[str]:
 
 
 def sizes(
-    where: str,
-    labels: Sequence[str | None],
-    each: int,
-    split: Mapping[str, int] | None,
+    where: str, labels: Sequence[str | None], each: int, split: Mapping[str, int] | None
 ) -> list[int]:
     """Records per label: ``each``, or by a public split.
 
