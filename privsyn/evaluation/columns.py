@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.evaluation.classifiers import FEWEST, has_word, split_holdout, vectorizer
-from privsyn.evaluation.metrics import Metric, evenly_spaced, slugs
+from privsyn.evaluation.metrics import Metric, evenly_spaced, metrics_of, slugs
 
 _MOST = 2000
 """Most records a side that classifiers read."""
@@ -130,28 +130,24 @@ def _distances(
         draws = (rng.multinomial(len(rows), shares, _DRAWS) for rows in (ours, theirs))
         return float(np.mean([apart(one, other) for one, other in zip(*draws, strict=True)]))
 
+    def to_real(rows: CellRecords) -> Callable[[Sequence[int]], float]:
+        return lambda places: apart(table(rows, places), table(theirs, places))
+
     even = ours.evenly(widths, rng)
     columns = [[place] for place in range(len(names) - ours.label)]
     pairs = [list(pair) for pair in combinations(range(len(names)), 2)]
-    metrics = []
-    for kind, of, tables in (("apart", "columns", columns), ("pairs_apart", "pairs", pairs)):
-        if not tables:
-            continue
-        far = f"mean total variation of {of} to held-out real records, 0 to 1"
-        by: dict[str, tuple[Callable[[Sequence[int]], float], str]] = {
-            "": (lambda p: apart(table(ours, p), table(theirs, p)), far),
-            "_sampling": (sampling, "the same between two samples of these sizes"),
-            "_public": (
-                lambda p: apart(table(even, p), table(theirs, p)),
-                "the same of rows that take every declared cell as often: free",
-            ),
-        }
-        if of == "pairs":
-            note = "the same of independent columns"
-            by["_independent"] = (lambda p: apart(table(alone, p), table(theirs, p)), note)
-        for end, (distance, note) in by.items():
-            value = float(np.mean([distance(places) for places in tables]))
-            metrics.append(_metric(f"{kind}{end}", value, note))
+    by = {"": to_real(ours), "_sampling": sampling, "_public": to_real(even)}
+    metrics: list[Metric] = []
+    for kind, tables, distances in (
+        ("apart", columns, by),
+        ("pairs_apart", pairs, by | {"_independent": to_real(alone)}),
+    ):
+        if tables:
+            values = {
+                f"{kind}{end}": float(np.mean([distance(places) for places in tables]))
+                for end, distance in distances.items()
+            }
+            metrics += metrics_of(values, under="columns.")
     for slug, name, (place,) in zip(slugs(names), names, columns, strict=False):
         value, least = apart(table(ours, [place]), table(theirs, [place])), sampling([place])
         note = f"total variation of {name}; sampling alone gives {least:.3f}"
@@ -163,23 +159,22 @@ def _labels(
     ours: CellRecords, alone: CellRecords, known: CellRecords, tested: CellRecords, *, worded: bool
 ) -> list[Metric]:
     """How well the label of real records is found, by what a classifier learned from."""
+    both = True, True  # columns and texts
     by = {
-        "columns": (ours, "by its columns", (True, False)),
-        "text": (ours, "by its text", (False, True)),
-        "both": (ours, "by both", (True, True)),
-        "independent": (alone, "by text and independent columns", (True, True)),
-        "real": (known, f"by both, learned from {len(known)} real records", (True, True)),
+        "columns": (ours, (True, False)),
+        "text": (ours, (False, True)),
+        "both": (ours, both),
+        "independent": (alone, both),
+        "real": (known, both),
     }
     if not worded:
-        shown = {"columns": "by its columns", "independent": "by independent columns"}
-        shown["real"] = f"by columns, learned from {len(known)} real records"
-        by = {name: (by[name][0], how, (True, False)) for name, how in shown.items()}
-    metrics = [
-        _metric(f"label.{name}", _accuracy(train, tested, -1, *parts), f"real label found {how}")
-        for name, (train, how, parts) in by.items()
-    ]
-    commonest = int(np.bincount(tested.cells[:, -1]).max()) / len(tested)
-    return [*metrics, _metric("label.chance", commonest, "share of the commonest label")]
+        by = {name: (by[name][0], (True, False)) for name in ("columns", "independent", "real")}
+    values = {
+        f"label.{name}": _accuracy(train, tested, -1, *parts) for name, (train, parts) in by.items()
+    }
+    values["label.chance"] = int(np.bincount(tested.cells[:, -1]).max()) / len(tested)
+    text, best = ("text and ", "both") if worded else ("", "columns")
+    return metrics_of(values, under="columns.", known=len(known), by=best, text=text)
 
 
 def _fit(
@@ -190,23 +185,20 @@ def _fit(
     tested: CellRecords,
 ) -> list[Metric]:
     """Whether a text fits its row: its column by a classifier of real texts."""
-    by = {
-        "": (ours, "columns found from the texts of the release by a classifier of real texts"),
-        "_real": (tested, "the same from held-out real texts"),
-        "_independent": (alone, "the same where columns are tied to no text"),
-    }
+    by = {"fit": ours, "fit_real": tested, "fit_independent": alone}
     names = list(sizes)[: known.cells.shape[1] - known.label]
-    means, shares = [], list[list[float]]()
-    for end, (side, note) in by.items():
-        shares.append([_accuracy(known, side, place) for place in range(len(names))])
-        means.append(_metric(f"fit{end}", float(np.mean(shares[-1])), note))
+    shares = {
+        end: [_accuracy(known, side, place) for place in range(len(names))]
+        for end, side in by.items()
+    }
+    means = {end: float(np.mean(each)) for end, each in shares.items()}
+    # Two standard deviations of a share near one half, over all texts and columns.
+    means["fit_chance"] = float(1 / np.sqrt(len(ours) * len(names)))
     each = []
-    for slug, name, share, real, none in zip(slugs(names), names, *shares, strict=True):
+    for slug, name, share, real, none in zip(slugs(names), names, *shares.values(), strict=True):
         note = f"{name} found from texts; of real texts {real:.2f}, tied to none {none:.2f}"
         each.append(_metric(f"fit.{slug}", share, note, name))
-    # Two standard deviations of a share near one half, over all texts and columns.
-    chance = float(1 / np.sqrt(len(ours) * len(names)))
-    return [*means, _metric("fit_chance", chance, "so much of it may be chance"), *each]
+    return [*metrics_of(means, under="columns."), *each]
 
 
 def _accuracy(
