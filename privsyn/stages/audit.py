@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from privsyn import layout
 from privsyn.data.partition import read_holdout, read_training
 from privsyn.data.records import Record
-from privsyn.errors import PolicyBroken, ValidationFailed
+from privsyn.errors import ValidationFailed
 from privsyn.evaluation.audit import (
     IMAGES,
     TABLES,
@@ -23,11 +22,9 @@ from privsyn.evaluation.audit import (
     gather,
 )
 from privsyn.evaluation.metrics import read_evaluation
-from privsyn.progress import ASKING, under_way
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
-from privsyn.stages.draw import load_answerer
 
 DETECTORS: Mapping[str, Mapping[str, Detector]] = {
     "text": TEXTS,
@@ -124,34 +121,6 @@ def _let_through(ctx: Context, release_id: str) -> bool | None:
     if not isinstance(audited, dict):
         return None
     return audited.get("unavailable", "") is None and audited.get("exceeds") is False
-
-
-def held_out(ctx: Context, plan: Plan) -> list[Record]:
-    """The real records no release was made from.
-
-    Raises:
-        PolicyBroken: The account is held to a policy that allows no internal metrics.
-    """
-    # The rules that the ledger remembers, and the config's: a laxer config lifts none of them.
-    for terms in (ctx.ledger.accounts.terms(plan.account), ctx.account.terms):
-        if not terms.internal_metrics:
-            raise PolicyBroken(
-                f"account {plan.account} ({terms.source}) does not allow that releases are "
-                "measured beside held-out records.",
-                hint="Set evaluate.by=nothing.",
-            )
-    dataset = open_plan(ctx, plan).source
-    if not dataset.has_holdout:
-        return []
-    key = ctx.charged_account().partition_key.reveal()
-    # privacy: loaded whether there is a record or not
-    answerer = load_answerer(open_plan(ctx, plan))
-    records = [private.reveal() for private in read_holdout(dataset, key)]
-    if answerer is None:
-        return records
-    ask = answerer.ask(dataset.columns)
-    with under_way(ctx.on_progress, ASKING):
-        return [replace(one, row=ask(one.content, one.row)) for one in records]
 
 
 def either_side(ctx: Context, plan: Plan) -> Iterator[tuple[bool, Record]]:

@@ -17,8 +17,8 @@ from privsyn.methods.shared.distill import STUDENTS
 from privsyn.models.rows import SyntheticRows, with_row
 from privsyn.release.facts import ReleaseFacts
 from privsyn.report import verification
-from privsyn.stages.audit import held_out
 from privsyn.stages.base import Context, open_plan
+from privsyn.stages.measure import held_out
 from privsyn.stages.report import report
 from privsyn.students.release import StudentPlan, plan_student, read_first
 
