@@ -37,7 +37,7 @@ class Availability:
         failed: Name and error of each measurement that failed; empty if none did.
         proportions: What decides how many records a label has, in a sentence.
         longest: The setting that limits a text's length.
-        reader: Whether models.language runs on this machine, not on a server.
+        reader: Whether the method reads the logits of models.language, which is then here.
         table: Whether records are rows without a text.
     """
 

@@ -85,7 +85,7 @@ def internal_sections(ctx: Context, plan: Plan) -> list[ReportSection]:
         failed=failures_text(measured),
         proportions=_proportions(f"methods.{plan.method}", release.settings),
         longest=longest(f"methods.{plan.method}", release.settings)[0],
-        reader=ctx.config.models.server is None,
+        reader="language" in plan.models,
     )
     metrics = measured.get("metrics", ())
     parts, why = sections(metrics, about), about.why_never

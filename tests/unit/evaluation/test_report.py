@@ -205,6 +205,15 @@ def about(**changes):
 
 
 @pytest.mark.parametrize(
+    ("reader", "why"),
+    [(True, "fewer than 20 real records"), (False, "the method reads no logits")],
+)
+def test_why_no_model_read_it_is_said(reader, why):
+    *_, found = sections(measured(), about(reader=reader))
+    assert why in items(found, "missing")[0]
+
+
+@pytest.mark.parametrize(
     ("gain", "low", "grade", "said"),
     [
         (0.30, 0.2, "good", "The records added to what is free (nearness: yes)."),
