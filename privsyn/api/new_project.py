@@ -796,7 +796,7 @@ def usual_number(labels: int, public_size: int | None, *, images: bool = False) 
     """How many synthetic records are proposed: by public numbers alone.
 
     Some for each label; of texts, where there are many people, about one for each eight of them
-    that train, since private evolution chooses among eight candidates a text.
+    that train, since private evolution has them vote on two candidates a text.
     """
     labels = max(1, labels)
     if images:
@@ -814,8 +814,8 @@ _EACH, _IMAGES_EACH = 20, 60
 _ROWS = 1000
 """Rows of a table that are proposed where nobody says how many people there are."""
 _PEOPLE_A_TEXT, _MOST = 8, 300
-"""People that a proposed text has, and texts that are proposed at most for them: a small model
-writes eight candidates for each of them."""
+"""People that a proposed text has, so that votes outnumber candidates; and most texts that are
+proposed for them, which take a small model some 16 CPU minutes."""
 
 
 def _table(path: Path) -> Path | None:
