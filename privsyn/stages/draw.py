@@ -178,15 +178,15 @@ def load_planned_models(release: OpenPlan, backends: Backends | None = None) -> 
     backends = load_models(release.ctx, release) if backends is None else backends
     for role, use in release.plan.models.items():
         if role != "answers":  # load_answerer
-            _refuse_other(release.id, role, use, backends.models[role])
+            _refuse_other(release.plan, role, use, backends.models[role])
     return backends
 
 
-def _refuse_other(name: str, role: str, use: ModelUse, model: Any) -> None:
+def _refuse_other(plan: Plan, role: str, use: ModelUse, model: Any) -> None:
     if model.revision != use.revision:
         setting = ROLES[role].setting
         raise ModelError(
-            f"the {role} model is not the one release {name} was planned with, which is "
+            f"the {role} model is not the one release {plan.id} was planned with, which is "
             f"{use.source}: {setting} names another, or its files changed.",
             hint=f"Set {setting}={use.source} (-S), or put its files back, and run again; or "
             "plan a new release.",
@@ -208,7 +208,7 @@ def load_answerer(release: OpenPlan, backends: Backends | None = None) -> Answer
         model: Answerer = load_role(config.models, "answers", config.performance)
     else:  # the method's own language model: no second copy of its weights
         model = Answerer(shared.network, shared.tokenizer, config.models.language, shared.revision)
-    _refuse_other(release.id, "answers", use, model)
+    _refuse_other(release.plan, "answers", use, model)
     return model
 
 

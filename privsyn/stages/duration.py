@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from privsyn.errors import ConfigError
@@ -34,16 +35,22 @@ def minutes(ctx: Context, plan: Plan) -> dict[str, float]:
     release = open_plan(ctx, plan)
     units = size * (1 - plan.dataset.holdout)
     models = load_planned_models(release)
-    kinds = list(_works(release, models, units))
+    # Each is done before the next is made: a trainer makes room for its model's texts.
+    kinds = chain(_works(release, models, units), _answers(release, models, units))
+    return {work.things: work.count * _seconds(work) / 60 for work in kinds}
+
+
+def _answers(release: OpenPlan, models: Backends, units: float) -> Iterator[Work]:
+    """The questions about each record's text."""
     if answerer := load_answerer(release, models):
-        questions = [one for one in plan.dataset.columns.values() if one.ask is not None]
+        columns = release.plan.dataset.columns.values()
+        questions = [one for one in columns if one.ask is not None]
 
         def answer(number: int) -> None:
             for place in range(number):
                 answerer.answer(questions[place % len(questions)], 8 * SENTENCE)
 
-        kinds.append(Work("answers", units * len(questions), answer, most=8))
-    return {work.things: work.count * _seconds(work) / 60 for work in kinds}
+        yield Work("answers", units * len(questions), answer, most=8)
 
 
 def _works(release: OpenPlan, models: Backends, units: float) -> Iterator[Work]:
