@@ -10,7 +10,7 @@ from pathlib import Path
 from privsyn import layout
 from privsyn.data.partition import read_holdout, read_training
 from privsyn.data.records import Record
-from privsyn.errors import ValidationFailed
+from privsyn.errors import PolicyBroken, ValidationFailed
 from privsyn.evaluation.audit import (
     IMAGES,
     TABLES,
@@ -121,6 +121,27 @@ def _let_through(ctx: Context, release_id: str) -> bool | None:
     if not isinstance(audited, dict):
         return None
     return audited.get("unavailable", "") is None and audited.get("exceeds") is False
+
+
+def held_out(ctx: Context, plan: Plan) -> list[Record]:
+    """The real records no release was made from.
+
+    Raises:
+        PolicyBroken: The account is held to a policy that allows no internal metrics.
+    """
+    # The rules that the ledger remembers, and the config's: a laxer config lifts none of them.
+    for terms in (ctx.ledger.accounts.terms(plan.account), ctx.account.terms):
+        if not terms.internal_metrics:
+            raise PolicyBroken(
+                f"account {plan.account} ({terms.source}) does not allow that releases are "
+                "measured beside held-out records.",
+                hint="Set evaluate.by=nothing.",
+            )
+    dataset = open_plan(ctx, plan).source
+    if not dataset.has_holdout:
+        return []
+    key = ctx.charged_account().partition_key.reveal()
+    return [private.reveal() for private in read_holdout(dataset, key)]
 
 
 def either_side(ctx: Context, plan: Plan) -> Iterator[tuple[bool, Record]]:

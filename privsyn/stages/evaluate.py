@@ -18,11 +18,11 @@ from privsyn.evaluation.audit import AuditResult
 from privsyn.evaluation.metrics import read_evaluation
 from privsyn.evaluation.report import verdict
 from privsyn.release.plan import Plan
-from privsyn.stages.audit import audit_release, refuse_withheld, withheld
+from privsyn.stages.audit import audit_release, held_out, refuse_withheld, withheld
 from privsyn.stages.base import Context, open_plan, trace_stage
 from privsyn.stages.folder import find
 from privsyn.stages.lineage import log_measures, log_validation
-from privsyn.stages.measure import Failures, beside, held_out, why_no_encoder
+from privsyn.stages.measure import Failures, beside, why_no_encoder, with_answers
 from privsyn.stages.report import report
 from privsyn.stages.validate import place
 
@@ -104,7 +104,7 @@ def measures(ctx: Context, plan: Plan) -> Path | None:
 def _measure(ctx: Context, plan: Plan, artifact: Path, folder: Path, digest: str | None) -> None:
     """Write evaluation.json and the internal report."""
     # privacy: all numbers below depend on these records without noise; they stay in internal/.
-    real = held_out(ctx, plan)
+    real = with_answers(ctx, plan, held_out(ctx, plan))
     private_folder(folder)
     failures = Failures()
     metrics = beside(ctx, plan, artifact, real, failures)

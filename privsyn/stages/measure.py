@@ -15,11 +15,10 @@ import numpy as np
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.columns import Column
 from privsyn.data.images import decode
-from privsyn.data.partition import read_holdout
 from privsyn.data.profile import Row, load_images, read_image_rows, read_rows
 from privsyn.data.records import Record
 from privsyn.data.settings import examples
-from privsyn.errors import MissingExtra, ModelError, PolicyBroken, is_installed, kind_and_place
+from privsyn.errors import MissingExtra, ModelError, is_installed, kind_and_place
 from privsyn.evaluation.classifiers import (
     FEWEST,
     FEWEST_A_SIDE,
@@ -67,30 +66,13 @@ from privsyn.stages.base import Context, open_plan
 from privsyn.stages.draw import load_answerer, public_file
 
 
-def held_out(ctx: Context, plan: Plan) -> list[Record]:
-    """The real records no release was made from.
-
-    Raises:
-        PolicyBroken: The account is held to a policy that allows no internal metrics.
-    """
-    # The rules that the ledger remembers, and the config's: a laxer config lifts none of them.
-    for terms in (ctx.ledger.accounts.terms(plan.account), ctx.account.terms):
-        if not terms.internal_metrics:
-            raise PolicyBroken(
-                f"account {plan.account} ({terms.source}) does not allow that releases are "
-                "measured beside held-out records.",
-                hint="Set evaluate.by=nothing.",
-            )
-    dataset = open_plan(ctx, plan).source
-    if not dataset.has_holdout:
-        return []
-    key = ctx.charged_account().partition_key.reveal()
+def with_answers(ctx: Context, plan: Plan, records: Sequence[Record]) -> Sequence[Record]:
+    """Held-out records, with what a model answers where no file has a column."""
     # privacy: loaded whether there is a record or not
     answerer = load_answerer(open_plan(ctx, plan))
-    records = [private.reveal() for private in read_holdout(dataset, key)]
     if answerer is None:
         return records
-    ask = answerer.ask(dataset.columns)
+    ask = answerer.ask(plan.dataset.columns)
     with under_way(ctx.on_progress, ASKING):
         return [replace(one, row=ask(one.content, one.row)) for one in records]
 

@@ -17,8 +17,9 @@ from privsyn.methods.shared.distill import STUDENTS
 from privsyn.models.rows import SyntheticRows, with_row
 from privsyn.release.facts import ReleaseFacts
 from privsyn.report import verification
+from privsyn.stages.audit import held_out
 from privsyn.stages.base import Context, open_plan
-from privsyn.stages.measure import held_out
+from privsyn.stages.measure import with_answers
 from privsyn.stages.report import report
 from privsyn.students.release import StudentPlan, plan_student, read_first
 
@@ -75,7 +76,8 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
     planned = StudentPlan.from_facts(facts)
     if not open_plan(ctx, planned.parent).source.has_holdout:
         return None
-    columns, real = SyntheticRows(planned.parent.dataset.columns), held_out(ctx, planned.parent)
+    columns = SyntheticRows(planned.parent.dataset.columns)
+    real = with_answers(ctx, planned.parent, held_out(ctx, planned.parent))
     texts = [(with_row(one.label, columns.words(one.row)), one.content) for one in real]
     with ctx.tracker.stage_run(name, "evaluate") as run:
         # privacy: the number of progress steps is fixed, whatever the records are

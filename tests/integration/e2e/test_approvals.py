@@ -25,9 +25,8 @@ from privsyn.ledger.entries import describe_requester
 from privsyn.report import verification
 from privsyn.stages import base
 from privsyn.stages.approval import cost_question, decide, publication, publishing, spending
-from privsyn.stages.audit import refuse_unapproved
+from privsyn.stages.audit import held_out, refuse_unapproved
 from privsyn.stages.evaluate import evaluate
-from privsyn.stages.measure import held_out
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve

@@ -41,11 +41,11 @@ from privsyn.release.plan import Plan, release_id
 from privsyn.release.workdir import Workdir
 from privsyn.report import verification
 from privsyn.stages import certify as certify_stage
+from privsyn.stages.audit import held_out
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate, log_line
 from privsyn.stages.folder import export
-from privsyn.stages.measure import held_out
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.publish import publish

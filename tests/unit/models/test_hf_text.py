@@ -31,7 +31,7 @@ def copied(model, **settings):
     from privsyn.models.language.hf_text import HFTextModel
 
     given = {"source": "test", "revision": model.revision, "rows_per_pass": 4, **settings}
-    return HFTextModel(model.network, model._tokenizer, **given)
+    return HFTextModel(model.network, model.tokenizer, **given)
 
 
 def seeded(model, seed, **settings):
@@ -73,7 +73,7 @@ def test_greedy_completions_are_those_of_transformers(load, name):
             ids = torch.cat([ids, step], dim=-1)
         new = ids[0, len(model._prompts.whole(prompt, 116)) :].tolist()
         kept = [t for t in new if t in model._plain]
-        written = model._tokenizer.decode(kept, clean_up_tokenization_spaces=False)
+        written = model.tokenizer.decode(kept, clean_up_tokenization_spaces=False)
         written = as_text(written)
         assert text == (whole_words(written) if len(new) == 12 else written)
 
@@ -250,9 +250,9 @@ def test_long_prompts_are_cut_from_the_left(load, name):
     assert first == second
     ids = model._prompts.whole("the visit was late " * 500 + tail, 108)
     assert len(ids) == 108
-    assert model._tokenizer.decode(ids[:1]) == "<s>"
+    assert model.tokenizer.decode(ids[:1]) == "<s>"
     if name == "chat":
-        whole = model._tokenizer.decode(ids)
+        whole = model.tokenizer.decode(ids)
         assert whole.startswith("<s><|im_start|>user\n")
         assert whole.endswith("help <|im_end|>\n<|im_start|>assistant\n")
 
@@ -311,7 +311,7 @@ def test_a_token_with_a_log_ratio_is_likelier_or_less_likely(load, name):
 def test_tokens_of_a_text_are_distinct_and_say_something(load, name):
     """Numbers and spaces do not, special tokens are plain text, and no text is refused."""
     model = load(name)
-    end = model._tokenizer.eos_token
+    end = model.tokenizer.eos_token
     for text in ("the bill is the bill", f"late {end} bill", "", "\ud800 late", "bill " * 9000):
         tokens = model.tokens(text)
         assert tokens == sorted({*tokens})
