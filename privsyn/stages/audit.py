@@ -26,11 +26,7 @@ from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
 
-DETECTORS: Mapping[str, Mapping[str, Detector]] = {
-    "text": TEXTS,
-    "image": IMAGES,
-    "table": TABLES,
-}
+DETECTORS: Mapping[str, Mapping[str, Detector]] = {"text": TEXTS, "image": IMAGES, "table": TABLES}
 """By the modality's name."""
 
 

@@ -43,8 +43,7 @@ def minutes(ctx: Context, plan: Plan) -> dict[str, float]:
 def _answers(release: OpenPlan, models: Backends, units: float) -> Iterator[Work]:
     """The questions about each record's text."""
     if answerer := load_answerer(release, models):
-        columns = release.plan.dataset.columns.values()
-        questions = [one for one in columns if one.ask is not None]
+        questions = [one for one in release.plan.dataset.columns.values() if one.ask is not None]
 
         def answer(number: int) -> None:
             for place in range(number):
