@@ -50,20 +50,19 @@ class Subject:
         document: A phrase for one record, with its article; None where the config has no phrase.
         descriptions: Pairs (label, the words that prompts use for it), where the words differ.
         examples: Invented records.
-        columns: Whether columns stand beside the text.
+        columns: Names of the columns beside the text.
         roles: Of a conversation; none of other texts.
     """
 
     document: str | None = None
     descriptions: tuple[tuple[str, str], ...] = ()
     examples: tuple[TextExample, ...] = ()
-    columns: bool = False
+    columns: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
 
     def fill(self, prompt: str) -> str:
         """A prompt with ``{document}`` filled in, and a place for ``{columns}`` where there are."""
-        prompt = prompt.replace("{document}", self.document or "a text")
-        return with_columns(prompt) if self.columns else prompt
+        return with_columns(prompt.replace("{document}", self.document or "a text"), self.columns)
 
 
 ANYTHING = Subject()

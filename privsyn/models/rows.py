@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from privsyn.data.columns import MISSING, OTHER, Column
 from privsyn.data.records import Row
+from privsyn.errors import ConfigError
 
-_ROW = "\x1f"  # in no label: labels are printed
-COLUMNS = "{columns}"
-"""The place of a row's words in a prompt."""
-_LINE = f"Details: {COLUMNS}\n"
+_ROW, _CELL, _IS = "\x1f", "\x1e", "\x1d"  # in no label, name or value: those are printed
+_LINE = "Details: {columns}\n"
 _TEXTS = ("{reference}", "{text}", "{phrases}")
 
 
@@ -31,13 +31,44 @@ def split_row(key: str | None) -> tuple[str | None, str]:
     return (label or None if mark else key), words
 
 
-def with_columns(prompt: str) -> str:
+def row_words(cells: Mapping[str, str]) -> str:
+    """A row as prompts take it: the words of its columns by name, empty where it has no value."""
+    return _CELL.join(f"{name}{_IS}{word}" for name, word in cells.items())
+
+
+def row_slots(prompt: str, words: str) -> dict[str, str]:
+    """What fills the places of a prompt that name columns: all with a value, or one by its name.
+
+    Without a row all are empty.
+
+    >>> row_slots("{columns} {columns.age} {columns.day}", row_words({"age": "40", "day": ""}))
+    {'columns': 'age: 40', 'columns.age': '40', 'columns.day': 'unknown'}
+    """
+    cells = dict(cell.split(_IS) for cell in words.split(_CELL) if cell)
+    line = ", ".join(f"{name.replace('_', ' ')}: {word}" for name, word in cells.items() if word)
+    found = re.finditer(r"\{(columns(?:\.([^{}\n]+))?)\}", prompt)
+    # One line of a prompt may be all of it: a value that is missing must not take it along.
+    empty = "unknown" if cells else ""
+    return {slot[1]: cells.get(slot[2]) or empty if slot[2] else line for slot in found}
+
+
+def with_columns(prompt: str, declared: Collection[str] | None = None) -> str:
     r"""A prompt that names the columns: in its own words, or in a line behind that of the label.
 
     >>> with_columns("Topic: {label}\nText:")
     'Topic: {label}\nDetails: {columns}\nText:'
+
+    Raises:
+        ConfigError: It names a column that is not among the ``declared``, where these are given.
     """
-    if COLUMNS in prompt:
+    slots = row_slots(prompt, "")
+    named = (slot.removeprefix("columns.") for slot in slots if slot != "columns")
+    if declared is not None and (unknown := sorted(set(named).difference(declared))):
+        raise ConfigError(
+            f"a prompt has {{columns.{unknown[0]}}}, which dataset.columns does not declare.",
+            hint=f"Declared are: {', '.join(declared) or 'none'}.",
+        )
+    if slots or not (declared is None or declared):
         return prompt
     lines = prompt.splitlines(keepends=True)
     places = [
@@ -76,10 +107,9 @@ class SyntheticRows:
         return self.by_label[label][number] if self.columns else ()
 
     def words(self, row: Sequence[int]) -> str:
-        """What a prompt says of a row, which may be a private record's: a function of it alone."""
+        """A row as prompts take it; it may be a private record's: a function of it alone."""
         cells = zip(self.columns.items(), row, strict=False)
-        words = [(name, _word(column, cell)) for (name, column), cell in cells]
-        return ", ".join(f"{name.replace('_', ' ')}: {word}" for name, word in words if word)
+        return row_words({name: _word(column, cell) for (name, column), cell in cells})
 
     def words_of(self, values: Mapping[str, Any]) -> str:
         """What a prompt says of the values of a released row."""

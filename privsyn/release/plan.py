@@ -57,7 +57,7 @@ class DatasetIdentity(Section):
             instruction(self.document, self.roles) if self.roles else self.document,
             tuple((changed | self.label_descriptions).items()),
             self.examples,
-            bool(self.columns),
+            tuple(self.columns),
             self.roles,
         )
 

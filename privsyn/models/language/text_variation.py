@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Annotated
@@ -26,7 +26,7 @@ from privsyn.data.words import LETTER, MARKS, WORD, names, runs, word_count, wor
 from privsyn.data.words import words as words_of
 from privsyn.models.language.degenerate_text import Ending
 from privsyn.models.protocols import AdaptableModel, PromptTemplate, TextModel, Token
-from privsyn.models.rows import with_columns
+from privsyn.models.rows import row_slots, with_columns
 from privsyn.models.trial import SENTENCE, refuse_assistant, refuse_silence, try_texts
 from privsyn.section import Section
 
@@ -107,14 +107,15 @@ class TextConfig(Section):
     """
 
     random_prompt: str | None = None
-    """Prompt of a fresh text; may name {label}, {style}, and {examples} before them. Null: a list
-    of the examples, or the model's own prompt without examples."""
+    """Prompt of a fresh text; may name {label}, {style}, {columns} or one of them
+    ({columns.age}), and {examples} before them. Null: a list of the examples, or the model's own
+    prompt without examples."""
     name_labels: bool = True
     """Whether prompts name the {label}. False: for labels that are codes; mean_share then says
     whose candidate a text is."""
     vary_prompt: str | None = None
-    """Prompt of a variation of {text}; may name {label}, {style}, {length}, {change}. Null: the
-    model's own."""
+    """Prompt of a variation of {text}; may name {label}, {style}, {length}, {change}, {columns}.
+    Null: the model's own."""
     temperature: float = Field(default=0.8, ge=0, le=10)
     """Temperature of sampling."""
     max_tokens: MaxTokens = 64
@@ -136,7 +137,7 @@ class TextConfig(Section):
         descriptions: Mapping[str, str] | None = None,
         examples: Sequence[TextExample] = (),
         *,
-        columns: bool = False,
+        columns: Collection[str] = (),
         roles: tuple[str, ...] = (),
     ) -> TextSettings:
         """These settings, with a model's own prompts for those that are null.
@@ -146,7 +147,7 @@ class TextConfig(Section):
             document: A phrase for one record.
             descriptions: The words that prompts use for a label, where not the label itself.
             examples: Invented texts of the dataset.
-            columns: Whether prompts name the columns of a row. A request to rephrase does not.
+            columns: Columns that prompts name. A request to rephrase names none by itself.
             roles: Of a conversation.
         """
         if own.chat:
@@ -161,8 +162,8 @@ class TextConfig(Section):
         fresh = fill_slots(fresh, {"phrases": ""})  # keyphrase seeding alone has some
         record_noun = document or "a short text"
         fresh, vary = self.random_prompt or fresh, self.vary_prompt or vary
-        if columns:
-            fresh, vary = with_columns(fresh), vary if own.chat else with_columns(vary)
+        fresh, varied = with_columns(fresh, columns), with_columns(vary, columns)
+        vary = vary if own.chat else varied
         return TextSettings(
             random_prompt=fresh.replace("{document}", record_noun),
             vary_prompt=vary.replace("{document}", record_noun),
@@ -527,9 +528,11 @@ def label_text(label: str | None, words: Mapping[str, str], *, named: bool) -> s
 def fill_slots(prompt: str, slots: Mapping[str, str]) -> str:
     """The prompt with its slots filled in one pass, so that braces in a value stay as they are.
 
-    An empty slot removes its line, from the last ``>`` in it on.
+    An empty slot removes its line, from the last ``>`` in it on. ``columns`` are a row's words.
     """
+    if "columns" in slots:
+        slots = {**slots, **row_slots(prompt, slots["columns"])}
     for name, value in slots.items():
         if not value:
-            prompt = re.sub(rf"[^\n>]*\{{{name}\}}[^\n]*\n?", "", prompt)
-    return re.sub(r"\{(\w+)\}", lambda slot: slots.get(slot[1], slot[0]), prompt)
+            prompt = re.sub(rf"[^\n>]*\{{{re.escape(name)}\}}[^\n]*\n?", "", prompt)
+    return re.sub(r"\{([^{}\n]+)\}", lambda slot: slots.get(slot[1], slot[0]), prompt)

@@ -15,7 +15,7 @@ from privsyn.dp.calibration import calibrate_rho
 from privsyn.dp.events import load
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.methods.base import Backends
-from privsyn.models.rows import split_row
+from privsyn.models.rows import row_slots, split_row
 from privsyn.models.training import causal_lm
 from privsyn.release.workdir import COLUMNS, journal_file, part_name
 from privsyn.report import verification
@@ -65,7 +65,7 @@ def records():
 @pytest.fixture
 def columned(make_project):
     def build(method, **changes):
-        project = make_project(methods={method: METHODS[method]}, **(CHANGES | changes))
+        project = make_project(**({"methods": {method: METHODS[method]}} | CHANGES | changes))
         project.write(records())
         return project
 
@@ -122,6 +122,26 @@ def test_texts_are_written_for_their_rows(columned):
     months = Counter(re.findall(r"visited: (\w+ 2024)\n", prompts))
     assert months.most_common(1)[0][0] == "May 2024"
     assert "{columns}" not in prompts
+
+
+@pytest.mark.parametrize("method", ["private_evolution", "keyphrase_seeding"])
+def test_a_prompt_of_ones_own_names_columns_one_by_one(columned, method):
+    """What is said of each record by its name is said of no other; a misspelled name is refused."""
+    prompt = "Sent by {columns.channel} in {columns.visited}, on {label}.\nText: "
+    own = {
+        "private_evolution": {"text": {"random_prompt": prompt}},
+        "keyphrase_seeding": {"prompt": prompt + "{phrases}"},
+    }
+    methods = {method: METHODS[method] | own[method]}
+    project, models = columned(method, methods=methods), stand_ins()
+    _, _, folder = drawn(project, method, NoNoise, models)
+    released = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    said = Counter(re.findall(r"Sent by (\w+) in (\w+)", "\n".join(models["text"].prompts)))
+    assert {channel for channel, _ in said} == {row["channel"] or "unknown" for row in released}
+    assert max(said, key=said.get)[1] == "May"
+    wrong = json.dumps(methods[method]).replace("{columns.channel}", "{columns.chanel}")
+    with pytest.raises(ConfigError, match=r"\{columns.chanel\}.*dataset.columns does not declare"):
+        plan(project.context(f"methods.{method}={wrong}"), method)
 
 
 def test_all_that_follows_has_columns_and_no_file_a_rare_value(columned):
@@ -191,7 +211,8 @@ def test_a_student_reads_the_row_before_each_text(columned, tmp_path, monkeypatc
     for (key, text), row in zip(texts, rows, strict=True):
         label, words = split_row(key)
         assert (label, text) == (row["label"], row["text"])
-        assert [f"channel: {row['channel']}" in words] == [row["channel"] is not None]
+        channel = row_slots("{columns.channel}", words)["columns.channel"]
+        assert channel == row["channel"] or (channel, row["channel"]) == ("unknown", None)
     assert "{columns}" in template.public == causal_lm.prompt_of(made / "model").public
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from privsyn.errors import ModelError
+from privsyn.errors import ConfigError, ModelError
 from privsyn.models.language.prompts import CHARS_PER_TOKEN, CHAT, PLAIN, PromptEncoder
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN
-from privsyn.models.rows import with_columns, with_row
+from privsyn.models.rows import row_words, with_columns, with_row
 
 
 @pytest.fixture
@@ -56,18 +56,41 @@ def test_a_prompt_says_the_row_of_a_key_and_no_line_without_one(encoder):
     template = PromptTemplate(
         *map(with_columns, ("Topic: {label}\nText: {reference}", "Topic: {label}\nText:"))
     )
-    key = with_row("sleep", "age: 40 to 49, channel: web")
+    key = with_row("sleep", row_words({"age": "40 to 49", "channel": "web"}))
     row = "Topic: sleep\nDetails: age: 40 to 49, channel: web\nText:"
     assert tokenizer.decode(prompts.public(template, key)) == row
     assert tokenizer.decode(prompts.private(template, key)[0]).rstrip() == row
     assert tokenizer.decode(prompts.public(template, "sleep")) == "Topic: sleep\nText:"
-    assert tokenizer.decode(prompts.public(template, with_row(None, "age: 1"))) == (
+    assert tokenizer.decode(prompts.public(template, with_row(None, row_words({"age": "1"})))) == (
         "Details: age: 1\nText:"
     )
     # a prefix that rows share ends before them, and the longest row sets the width
     shared = prompts.shared_tokens(template, [key])
     assert len(shared) < len(prompts.public(template, "sleep"))
     assert prompts.length(template, [key, "a"]) == len(prompts.private(template, key)[0])
+
+
+def test_a_prompt_names_columns_one_by_one(encoder):
+    tokenizer, prompts = encoder("tiny")
+    public = "By {columns.sent by}, {label}\nAged {columns.age}.\nText:"
+    assert with_columns(public) == public
+    template = PromptTemplate(public + " {reference}", public)
+    key = with_row("sleep", row_words({"age": "40 to 49", "sent by": "{label}"}))
+    assert tokenizer.decode(prompts.public(template, key)) == (
+        "By {label}, sleep\nAged 40 to 49.\nText:"
+    )
+    # a prompt says that a value is missing, and a prefix that rows share ends before the first
+    without = with_row("sleep", row_words({"age": "", "sent by": "web"}))
+    assert tokenizer.decode(prompts.public(template, without)) == (
+        "By web, sleep\nAged unknown.\nText:"
+    )
+    assert tokenizer.decode(prompts.public(template, "sleep")) == "Text:"
+    shared = prompts.shared_tokens(template, [key])
+    assert len(shared) < len(tokenizer("By web")["input_ids"])
+    with pytest.raises(ConfigError, match=r"\{columns.agee\}.*dataset.columns"):
+        with_columns("Aged {columns.agee}", ["age"])
+    with pytest.raises(ConfigError, match=r"\{columns.age\}"):
+        with_columns("Aged {columns.age}", ())
 
 
 def test_chat_is_one_user_message_with_a_generation_prompt(encoder):
