@@ -13,6 +13,8 @@ from privsyn.errors import ConfigError
 
 _ROW, _CELL, _IS = "\x1f", "\x1e", "\x1d"  # in no label, name or value: those are printed
 _LINE = "Details: {columns}\n"
+_UNKNOWN = "unknown"
+"""What a prompt says for a missing value of a column that it names."""
 _TEXTS = ("{reference}", "{text}", "{phrases}")
 
 
@@ -48,7 +50,7 @@ def row_slots(prompt: str, words: str) -> dict[str, str]:
     line = ", ".join(f"{name.replace('_', ' ')}: {word}" for name, word in cells.items() if word)
     found = re.finditer(r"\{(columns(?:\.([^{}\n]+))?)\}", prompt)
     # One line of a prompt may be all of it: a value that is missing must not take it along.
-    empty = "unknown" if cells else ""
+    empty = _UNKNOWN if cells else ""
     return {slot[1]: cells.get(slot[2]) or empty if slot[2] else line for slot in found}
 
 
@@ -126,12 +128,12 @@ class SyntheticRows:
 
     @property
     def longest(self) -> str:
-        """The words of a row whose cells have the longest names: public, so it may set a shape."""
-        longest = (
-            max(range(len(column.cells)), key=lambda cell: len(_word(column, cell)))
-            for column in self.columns.values()
-        )
-        return self.words(tuple(longest))
+        """Words as long as any row's in a prompt: public, so they may set a shape."""
+        words = {
+            name: [_UNKNOWN, *(_word(column, cell) for cell in range(len(column.cells)))]
+            for name, column in self.columns.items()
+        }
+        return row_words({name: max(some, key=len) for name, some in words.items()})
 
 
 def _word(column: Column, cell: int) -> str:

@@ -13,7 +13,7 @@ from privsyn.columns.settings import ColumnsConfig
 from privsyn.data.columns import Column
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.histograms import LATTICE
-from privsyn.models.rows import SyntheticRows
+from privsyn.models.rows import SyntheticRows, row_slots
 
 COLUMNS = {
     "age": Column(range=(0, 30), bins=3),
@@ -99,10 +99,13 @@ def test_pairs_that_scores_choose_are_those_that_tie():
     assert np.abs(shares_of(rows["a"], 0, 1) - exact_share).sum() / 2 < 0.02
 
 
-def test_the_longest_row_is_as_long_as_any():
+@pytest.mark.parametrize("prompt", ["{columns}", *(f"{{columns.{name}}}" for name in COLUMNS)])
+def test_the_longest_row_is_as_long_as_any(prompt):
     rows = SyntheticRows(COLUMNS)
-    every = product(*(range(len(column.cells)) for column in COLUMNS.values()))
-    assert len(rows.longest) == max(len(rows.words(row)) for row in every)
+    (longest,) = row_slots(prompt, rows.longest).values()
+    for row in product(*(range(len(column.cells)) for column in COLUMNS.values())):
+        (words,) = row_slots(prompt, rows.words(row)).values()
+        assert len(words) <= len(longest)
 
 
 @pytest.mark.parametrize("total", [0.5, 7.0, 100.0])
