@@ -14,8 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+from privsyn.sentences import read_table
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 VERSION = r"^[A-Za-z0-9{][A-Za-z0-9_.:%{}-]{0,63}$"
@@ -43,9 +44,7 @@ WORDS: Mapping[str, str] = {
 
 def read_presets(module: str, file: str = "presets.yaml") -> Mapping[str, Mapping[str, Any]]:
     """The presets of a method, from a file beside a module of it."""
-    presets: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
-        Path(module).with_name(file).read_text("utf-8")
-    )
+    presets: Mapping[str, Mapping[str, Any]] = read_table(Path(module).with_name(file))
     return presets
 
 

@@ -39,6 +39,7 @@ from privsyn.methods.registry import COLUMNS_ALONE, FIRST, METHODS, load_method
 from privsyn.models.model_identity import size_here
 from privsyn.publishing import PROJECT_FILES, in_git
 from privsyn.section import MANY, NAME, PAPER, PRESET, SMALL, WORDS, explain
+from privsyn.sentences import read_table
 from privsyn.stages.plan import for_texts
 from privsyn.validation.settings import PATTERNS
 
@@ -66,7 +67,7 @@ def params(
     Raises:
         ConfigError: An answer is not usable as a setting.
     """
-    raw: dict[str, Any] = yaml.safe_load((TEMPLATE / "params.yaml").read_text(encoding="utf-8"))
+    raw: dict[str, Any] = read_table(TEMPLATE / "params.yaml")
     raw["pipeline"] = [
         method or (COLUMNS_ALONE if answers is not None and answers.is_table else FIRST)
     ]
@@ -831,5 +832,5 @@ def _table(path: Path) -> Path | None:
 
 _SHOWN = 20
 """Columns that a question lists."""
-_ASKS = yaml.safe_load(Path(__file__).with_name("questions.yaml").read_text("utf-8"))
+_ASKS = read_table(Path(__file__).with_name("questions.yaml"))
 """The questions, by field."""

@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import yaml
 
 from privsyn import layout
 from privsyn.layout import Class
-from privsyn.sentences import Rows
+from privsyn.sentences import Rows, read_table
 
 T = TypeVar("T")
 
 GRADES = Rows(Path(__file__).with_name("grades.yaml"))
 """Grades of the internal report, and their sentences."""
-_NOTES = yaml.safe_load(Path(__file__).with_name("notes.yaml").read_text("utf-8"))
+_NOTES = read_table(Path(__file__).with_name("notes.yaml"))
 
 
 @dataclass(frozen=True)

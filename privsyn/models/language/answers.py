@@ -13,14 +13,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from privsyn.sentences import read_table
 
 
 @cache
 def _forms() -> dict[str, str]:
     """The regular expressions of answers.yaml, by name, each after those that it is made of."""
     forms: dict[str, str] = {}
-    content = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+    content = read_table(Path(__file__).with_suffix(".yaml"))
     for name, form in content.items():
         whole = form if isinstance(form, str) else f"(?:{'|'.join(form)})"
         forms[name] = re.sub(r"\{([a-z_]+)\}", lambda part: forms[part[1]], whole)

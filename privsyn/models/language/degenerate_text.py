@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from privsyn.data.conversations import is_monologue
 from privsyn.data.words import LETTER, MARKS, SENTENCE_ENDS, runs, word_count, word_ends, words
 from privsyn.models.language.answers import is_json, one_text, unquoted
+from privsyn.sentences import read_table
 
 _ECHO = 5
 """A run of so many words of the prompt marks a text that repeats its prompt."""
@@ -30,7 +29,7 @@ _PLACEHOLDER = re.compile(r"\[[A-Z]?[a-z][A-Za-z' /_-]{1,30}\]")
 _WORDS_PER_PLACE = 30
 """Most words per placeholder of a template: in a longer text, brackets may be part of speech."""
 
-_FORMS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+_FORMS = read_table(Path(__file__).with_suffix(".yaml"))
 _ASSISTANT = "(?i)" + "|".join(_FORMS["openings"]).replace("<cannot>", _FORMS["cannot"])
 _OF_ITSELF = re.compile(_FORMS["of_itself"], re.IGNORECASE)
 _THOUGHT = re.compile(_FORMS["thought"], re.IGNORECASE)
