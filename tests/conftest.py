@@ -1,7 +1,5 @@
 """Fixtures of all tests, and what hypothesis tries: the same examples but for `make fuzz`."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import resource

@@ -3,8 +3,6 @@
 Noise and a journal for such tests are in ``tests/noise.py``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ so the certificate of a release says ``not-private``. Fake models are in
 ``tests/fakes.py``.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple, TypeVar
 

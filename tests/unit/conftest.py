@@ -1,7 +1,5 @@
 """The quick tests start no process, and neither Airflow nor DVC."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

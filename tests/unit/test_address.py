@@ -1,7 +1,5 @@
 """Addresses of stores with a password or a signature in them: refused, and quoted nowhere."""
 
-from __future__ import annotations
-
 import traceback
 from pathlib import Path
 

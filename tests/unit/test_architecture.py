@@ -1,7 +1,5 @@
 """Which way imports may point, and what a light command may load."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

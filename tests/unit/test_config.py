@@ -1,7 +1,5 @@
 """params.yaml: bounds, misspelled keys, overrides, and what a user is told."""
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """deploy/: what the files for containers name is there, and says what docs/machines.md says."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What the documents name is there: files, headings, commands, settings; and they are plain."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import importlib

@@ -1,7 +1,5 @@
 """The names and signatures that programs and notebooks rely on. To change one is to break them."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """Synthetic rows follow the noisy tables."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

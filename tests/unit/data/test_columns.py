@@ -1,7 +1,5 @@
 """Columns beside the text: every value of every record has one cell, in every format alike."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Conversations: turns become one text, and every text becomes alternating turns again."""
 
-from __future__ import annotations
-
 import json
 import random
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Images from folders, .npz and Parquet: each alone decides whether it is in."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

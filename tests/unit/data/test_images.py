@@ -1,7 +1,5 @@
 """Any image in, one canonical form out; bad ones are None and leave no trace."""
 
-from __future__ import annotations
-
 import io
 import logging
 import struct

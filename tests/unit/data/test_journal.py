@@ -1,7 +1,5 @@
 """Draws are written before they are used and never made twice, killed or not."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

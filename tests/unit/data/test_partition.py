@@ -1,7 +1,5 @@
 """The files of a partition: complete, private, bounded, and the same again."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import stat

@@ -1,7 +1,5 @@
 """Reading the private file: every format alike, and no record can upset a run."""
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip

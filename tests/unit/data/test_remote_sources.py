@@ -1,7 +1,5 @@
 """Records that lie in several files, or in an object store, read as one source."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import lzma

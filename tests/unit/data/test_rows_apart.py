@@ -1,7 +1,5 @@
 """One record never decides how others are read: by every reader, dialect and writer."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Tables of Delta and Iceberg and queries of SQLite, read as their libraries and we write them."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import struct

@@ -1,7 +1,5 @@
 """Who is one person: every reader spells an id alike, and nobody's id hangs on another's record."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

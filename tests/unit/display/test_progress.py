@@ -1,7 +1,5 @@
 """Progress: what is done of what, on a terminal and in a log."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

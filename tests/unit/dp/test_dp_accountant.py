@@ -1,7 +1,5 @@
 """Composition laws, calibration and the account's filter, with the numbers worked out by hand."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

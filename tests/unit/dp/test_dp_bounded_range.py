@@ -1,7 +1,5 @@
 """Exact adaptive composition: never below an adversary, close to the truth, as published."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Clipping: the stated bounds hold for any float, and a row's result is its own."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

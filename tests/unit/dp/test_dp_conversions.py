@@ -1,7 +1,5 @@
 """Conversions against 40-digit arithmetic and against two independent libraries."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

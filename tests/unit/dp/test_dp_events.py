@@ -1,7 +1,5 @@
 """Events: what they refuse, and that a stored event comes back as itself."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """The loss distribution bounds epsilon from above, closely, and a grid that does not is caught."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Mechanisms and noise sources: price and scale come from one object, and draws are checked."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Random allocation: the bound against exact laws, and what breaks where its premises do."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What an attacker can do: bounds against the best tests there are, and against another library."""
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import product

@@ -1,7 +1,5 @@
 """The sampled Gaussian: event, scale, exactness, who is sampled, what the lattice costs."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise, product
 

@@ -1,7 +1,5 @@
 """The table's sampler: bit by bit what its docstring says, and its law the discrete Gaussian's."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import math

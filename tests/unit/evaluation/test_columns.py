@@ -1,7 +1,5 @@
 """Columns beside real records: numbers move where, and only where, columns are wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """MAUVE on samples whose order is known."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, field
 

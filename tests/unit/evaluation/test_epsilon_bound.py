@@ -1,7 +1,5 @@
 """The bound on epsilon from guesses of one run: it holds, and it is not idle."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import expit, logit

@@ -1,7 +1,5 @@
 """Metrics of images against what is known: closed forms, identical and foreign samples."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The public model as a reader: perplexities, of the release and of real texts."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

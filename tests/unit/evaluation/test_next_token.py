@@ -1,7 +1,5 @@
 """Next-token accuracy, against counts made by hand from the model's logits."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What is internal of a report: grades, and what is unavailable."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """What the ledger tests share: specs, a clock set by hand, and work for other processes."""
 
-from __future__ import annotations
-
 import dataclasses
 import multiprocessing
 import os

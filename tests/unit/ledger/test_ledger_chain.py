@@ -1,7 +1,5 @@
 """Tampering: whoever edits the database by hand is found out."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """The filters of an account: what they admit, and that together they are no more than its cap."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Terms of an account and approvals, where they are enforced: in the ledger's own transaction."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """The journal in the ledger's database: the same promises as the file's, for one writer of many."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is kept beside the charges: who asked, what was refused, which file, how many draws."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from concurrent.futures import ThreadPoolExecutor

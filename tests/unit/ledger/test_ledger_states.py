@@ -1,7 +1,5 @@
 """Every state, every call in it, and every call repeated."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Density estimates: the kernel they estimate, their bounds, zero padding, one document alone."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

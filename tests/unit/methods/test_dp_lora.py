@@ -1,7 +1,5 @@
 """DP-LoRA over a toy model: plan, steps, checkpoints, neighbors, what is written."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

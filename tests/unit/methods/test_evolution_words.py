@@ -1,7 +1,5 @@
 """The table of tokens of private evolution, labels that are codes, and examples in prompts."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

@@ -1,7 +1,5 @@
 """Settings at the ends of what their types hold: the answer is a plan or a one-line refusal."""
 
-from __future__ import annotations
-
 import json
 import math
 import typing

@@ -1,7 +1,5 @@
 """InvisibleInk on the toy model: plan, output, replay, one bucket at a time."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Keyphrase seeding on toy models: plan, prompts, replay, bad input."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Of several texts for a label, the one its writer holds to be most of it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

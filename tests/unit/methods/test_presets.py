@@ -1,7 +1,5 @@
 """The papers' configurations: what their plans cost, beside what the papers print."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

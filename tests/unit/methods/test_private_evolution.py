@@ -1,7 +1,5 @@
 """Private evolution over toy generators: plan, rounds, replay, splits, bad input, convergence."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """Private prediction on the toy model: plan, loop, replay, public tokens, one bucket at a time."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from unittest.mock import ANY

@@ -1,7 +1,5 @@
 """Vocabularies: what a file may hold, what is found in a text, the shipped one and its tool."""
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 from collections import Counter

@@ -1,7 +1,5 @@
 """Points of a plane as two-pixel images, a generator and an embedder of them, and two moons."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from privsyn.data.images import to_content

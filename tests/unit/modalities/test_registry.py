@@ -1,7 +1,5 @@
 """A modality is chosen in one place, and every table that goes by its name knows it."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import json

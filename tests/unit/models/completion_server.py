@@ -1,7 +1,5 @@
 """A small HTTP server that speaks the OpenAI protocol, as well or as badly as a test asks."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Small models: their sizes, their start from the embedded model, the tokens they read."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

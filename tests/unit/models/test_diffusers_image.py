@@ -1,7 +1,5 @@
 """Images by diffusion: the sampler against exact answers, folders as users bring them, builtin."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The sentence embedder: the vectors of sentence-transformers, each from its own text alone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """Public constrained drawing: any walk through the allowed tokens ends in a valid record."""
 
-from __future__ import annotations
-
 import json
 
 import jsonschema

@@ -1,7 +1,5 @@
 """The transformers backend: independent rows to the last bit, the right logits, public shapes."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

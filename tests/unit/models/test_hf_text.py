@@ -1,7 +1,5 @@
 """Completions by a local model: the shipped one, and tiny random ones of several architectures."""
 
-from __future__ import annotations
-
 import pytest
 
 from privsyn.errors import ModelError

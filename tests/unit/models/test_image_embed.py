@@ -1,7 +1,5 @@
 """Encoders of images: each vector from its own image alone, to the last bit; any array has one."""
 
-from __future__ import annotations
-
 import shutil
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Naming a model: identity without torch, and every way a model can be missing or unfit."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Completions by a server: a real small HTTP server speaks the protocol, well and badly."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

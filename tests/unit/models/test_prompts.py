@@ -1,7 +1,5 @@
 """Prompts as tokens: special tokens stay out of references, BOS comes once, spaces merge."""
 
-from __future__ import annotations
-
 import pytest
 
 from privsyn.errors import ConfigError, ModelError

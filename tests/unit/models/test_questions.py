@@ -1,7 +1,5 @@
 """Answers about a record: a declared value, by that record's text alone."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

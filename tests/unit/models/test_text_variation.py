@@ -1,7 +1,5 @@
 """Texts from a scripted model: prompts, kept parts, lengths, silence."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Tiny random image models on disk, as a user would bring them: real diffusers and transformers."""
 
-from __future__ import annotations
-
 import json
 
 

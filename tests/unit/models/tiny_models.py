@@ -1,7 +1,5 @@
 """Tiny random models on disk, as a user would bring them: real transformers, made once a run."""
 
-from __future__ import annotations
-
 WORDS = "the visit was late and my bill is ready please help with an appointment for text label"
 BOS, EOS = "<s>", "</s>"
 CHAT = (

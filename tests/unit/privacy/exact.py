@@ -1,7 +1,5 @@
 """Exact output distributions of a token method on a tiny vocabulary, and their divergence."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import logsumexp
 

@@ -9,8 +9,6 @@ Source: Jagielski, Ullman, Oprea 2020, "Auditing differentially private machine 
 canaries in one run after Steinke, Nasr, Jagielski 2023.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sensitivity of clipped sums on every kind of hostile row, and the variants that break it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -6,8 +6,6 @@ that filter, and together they reach twice the delta. A filter of one order, fix
 refuses both.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

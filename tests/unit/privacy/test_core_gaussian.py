@@ -4,8 +4,6 @@ A sum of T discrete Gaussians of large sigma is a discrete Gaussian of T sigma^2
 and the total privacy loss is a function of that sum, so T-fold delta is one sum over integers.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Every check comes with the mistake it must catch: permute-and-flip noise, a monotonic distance.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import permutations, product
 

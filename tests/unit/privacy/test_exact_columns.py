@@ -1,7 +1,5 @@
 """The draw of columns: how far neighbors' tables are apart, for every adjacency and unit."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

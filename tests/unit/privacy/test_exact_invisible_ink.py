@@ -1,7 +1,5 @@
 """The exact privacy of InvisibleInk on a tiny vocabulary."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The exact privacy of keyphrase seeding on tiny vocabularies, and the variants it must catch."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

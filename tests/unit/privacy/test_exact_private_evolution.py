@@ -1,7 +1,5 @@
 """Private evolution: exact cost of its noise, exact moves of its votes."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

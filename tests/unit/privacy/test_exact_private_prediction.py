@@ -1,7 +1,5 @@
 """The exact privacy of private prediction on a tiny vocabulary."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from itertools import product

@@ -1,7 +1,5 @@
 """The account's cap holds against an adversary who chooses the second release after the first."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from functools import cache

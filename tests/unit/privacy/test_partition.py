@@ -1,7 +1,5 @@
 """One unit added, removed or replaced moves nothing of any other unit: partition and hold-out."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections import Counter

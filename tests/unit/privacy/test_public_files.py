@@ -1,7 +1,5 @@
 """What a release reads beside the records is public: no setting brings a private file into one."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What epsilon and delta are said to mean, and what the account's policy refuses."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

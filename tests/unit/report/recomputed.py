@@ -3,8 +3,6 @@
 Of texts and of images.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Release folders as validation finds them, by hand: certificate, records, what the checks said."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

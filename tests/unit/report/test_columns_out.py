@@ -1,7 +1,5 @@
 """Columns on their way out: typed in every format, declared on every page, checked by the suite."""
 
-from __future__ import annotations
-
 import csv
 import json
 from datetime import date

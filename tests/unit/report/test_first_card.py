@@ -1,7 +1,5 @@
 """The first card: it never says yes, and says of every release what a person has to decide."""
 
-from __future__ import annotations
-
 from itertools import product
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The document that may leave the room: complete, self-contained, safe whatever a folder holds."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Every number of the document that may leave the room, of every kind of release, once more."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The shipped suite of images: every defect is found by its own check, and shown without harm."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable
