@@ -6,6 +6,7 @@ Noise and a journal for such tests are in ``tests/noise.py``.
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from privsyn.data.journal import Journal
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.errors import ModelError
 from privsyn.methods.base import Backends, Draw
@@ -390,3 +392,17 @@ def drawing(models, noise, journal, **settings):
     return Draw(
         Backends(models), noise, journal, **({"performance": PerformanceConfig()} | settings)
     )
+
+
+@contextmanager
+def journal_at(path):
+    """The journal of a run at ``path``, made where there is none."""
+    Journal.create(path, {})
+    with Journal.open(path, {}) as journal:
+        yield journal
+
+
+def run_over(path, method, cfg, plan, buckets, models, noise, **settings):
+    """What a method yields with its journal at ``path``: it goes on with what is there."""
+    with journal_at(path) as journal:
+        yield from method.run(cfg, plan, buckets, drawing(models, noise, journal, **settings))

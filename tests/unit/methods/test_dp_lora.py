@@ -27,7 +27,7 @@ from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
-from tests.fakes import FakeTrainableModel, FakeTrainer, drawing
+from tests.fakes import FakeTrainableModel, FakeTrainer, drawing, journal_at
 from tests.noise import Constant, NeverDraws, NoNoise, SeededNoise
 
 METHOD = DPLora()
@@ -73,24 +73,11 @@ def train(
 ):  # fmt: skip
     data = buckets() if data is None else data
     labels = [bucket.cell.label for bucket in data if bucket.cell.label is not None]
-    if not (tmp_path / name).exists():
-        Journal.create(tmp_path / name, {})
     planned = priced(cfg.model_dump_json(), unit, tuple(labels))
-    with (
-        Journal.open(tmp_path / name, {}) as journal,
-        patch.object(dp_lora, "CHECKPOINT_STEPS", every),
-    ):
-        return METHOD.train(
-            cfg,
-            planned,
-            data,
-            drawing(
-                {"base": model or FakeTrainableModel()},
-                noise or SeededNoise(1),
-                journal,
-                on_progress=progress,
-            ),
-        )
+    models, noise = {"base": model or FakeTrainableModel()}, noise or SeededNoise(1)
+    with journal_at(tmp_path / name) as journal, patch.object(dp_lora, "CHECKPOINT_STEPS", every):
+        draw = drawing(models, noise, journal, on_progress=progress)
+        return METHOD.train(cfg, planned, data, draw)
 
 
 def written(tmp_path, files, cfg, shard=(0, 1), labels=NAMES):
@@ -193,11 +180,7 @@ def test_the_prompt_is_the_models_own_and_names_the_label():
     assert template(own).public == "<|start|>Topic: {label}\nText:"
     assert template(own, ()).public == "<|start|>Text:"
     given = template(CHAT, prompt="A {label}:")
-    assert (given.public, given.private, given.chat) == (
-        "A {label}:",
-        "A {label}:{reference}",
-        False,
-    )
+    assert given == PromptTemplate("A {label}:{reference}", "A {label}:")
     assert template(PLAIN, prompt="Say:").public == "Topic: {label}\nSay:"
 
 
@@ -322,7 +305,7 @@ def test_an_adapter_that_did_not_move_is_an_error_after_the_draws(tmp_path):
     with pytest.raises(PrivsynError, match="did not move") as failed:
         train(tmp_path, config(), buckets({}), NoNoise())
     assert not failed.value.retryable
-    with Journal.open(tmp_path / "journal", {}) as journal:
+    with journal_at(tmp_path / "journal") as journal:
         assert journal.has_drawn  # so that the stage gives the release up
 
 
@@ -393,7 +376,7 @@ def test_killed_again_and_again_it_draws_no_noted_step_twice(tmp_path, whole):
     for kill_at in (2, 4, 1, 3, 2, 1, 0):
         files, steps = attempt(tmp_path, "j", kill_at)
         drawn.update(steps)
-        with Journal.open(tmp_path / "j", {}) as journal:
+        with journal_at(tmp_path / "j") as journal:
             noted = [t for t in range(8) if journal.has(f"steps/{t}")]
         again, more = attempt(tmp_path, "j", 1)
         drawn.update(more)
@@ -414,36 +397,30 @@ def test_another_interval_goes_on_from_the_newest_checkpoint(tmp_path, whole, in
     assert later == list(range(5 // first * first, 7))
 
 
-def test_killed_between_writing_a_checkpoint_and_noting_it(tmp_path, whole, monkeypatch):
-    """The file lies there, of steps that nobody saw: they are made again."""
-    append, calls = Journal._append, []
-
-    def dies(self, text):
-        calls.append(text)
-        if len(calls) == 2:
-            raise Killed
-        append(self, text)
-
-    monkeypatch.setattr(Journal, "_append", dies)
-    assert attempt(tmp_path, "j")[0] is None
-    monkeypatch.undo()
-    files, drawn = attempt(tmp_path, "j")
-    assert files == whole
-    assert drawn == [3, 4, 5, 6]
-
-
-def test_killed_between_noting_a_checkpoint_and_dropping_the_one_before(
-    tmp_path, whole, monkeypatch
+@pytest.mark.parametrize(
+    ("step", "place", "again"),
+    [
+        ("_append", 2, [3, 4, 5, 6]),  # the file lies there, of steps that nobody saw
+        ("drop_file", 1, [6]),  # noted, but the one before is not dropped
+    ],
+)
+def test_killed_in_the_middle_of_keeping_a_checkpoint(
+    tmp_path, whole, monkeypatch, step, place, again
 ):
-    def dies(self, key):
-        raise Killed
+    does, calls = getattr(Journal, step), []
 
-    monkeypatch.setattr(Journal, "drop_file", dies)
+    def dies(self, argument):
+        calls.append(argument)
+        if len(calls) == place:
+            raise Killed
+        does(self, argument)
+
+    monkeypatch.setattr(Journal, step, dies)
     assert attempt(tmp_path, "j")[0] is None
     monkeypatch.undo()
     files, drawn = attempt(tmp_path, "j")
     assert files == whole
-    assert drawn == [6]
+    assert drawn == again
 
 
 def test_a_finished_training_is_read_back_without_a_draw(tmp_path, whole):

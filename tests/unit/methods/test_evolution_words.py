@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privsyn import layout
-from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.data.settings import TextExample
 from privsyn.dp.accountant import guarantee
@@ -40,7 +39,7 @@ from privsyn.models.language.text_variation import (
 )
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
-from tests.fakes import WORDS, FakeTextModel, drawing
+from tests.fakes import WORDS, FakeTextModel, run_over
 from tests.noise import NoNoise, SeededNoise
 
 METHOD, TARGET = PrivateEvolution(), Guarantee(3, 1e-6)
@@ -260,32 +259,30 @@ class Letters:
 
 
 def run(tmp_path, cfg, data, noise=None, script=None, name="journal", on_public=None):
-    """Samples, the text model and the journal; without a name it goes on with what is there."""
+    """Samples and the text model; a second run of a name goes on with what is there."""
     model = FakeTextModel(script=script)
     buckets = [
         Bucket(cell, Private(tuple(data[cell.label]))) for cell in METHOD.cells(cfg, tuple(data))
     ]
-    if name:
-        Journal.create(tmp_path / name, {"release": "r"})
-    with Journal.open(tmp_path / (name or "journal"), {"release": "r"}) as journal:
-        made = METHOD.run(
-            cfg,
-            plan(cfg),
-            buckets,
-            drawing(
-                {"text": model, "embedder": Letters()},
-                noise or NoNoise(),
-                journal,
-                on_public=on_public,
-            ),
-        )
-        parts = list(made)
-        (tmp_path / layout.EXHIBITS).mkdir(exist_ok=True)
-        for part in parts:
-            if isinstance(part, Exhibit):
-                (tmp_path / layout.EXHIBITS / part.name).write_bytes(part.content)
-        samples = [part for part in parts if isinstance(part, Sample)]
-        return samples, model, dict(journal._values)
+    parts = [*run_over(
+        tmp_path / name, METHOD, cfg, plan(cfg), buckets, {"text": model, "embedder": Letters()},
+        noise or NoNoise(), on_public=on_public,
+    )]  # fmt: skip
+    (tmp_path / layout.EXHIBITS).mkdir(exist_ok=True)
+    for part in parts:
+        if isinstance(part, Exhibit):
+            (tmp_path / layout.EXHIBITS / part.name).write_bytes(part.content)
+    return [part for part in parts if isinstance(part, Sample)], model
+
+
+def stored(folder):
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def is_in(files, exact):
+    """Whether an array lies there, as it is, in Base64 or in JSON."""
+    raw, text = exact.tobytes(), json.dumps(exact.tolist()).encode()
+    return any(form in files for form in (raw, base64.b64encode(raw), text))
 
 
 DATA = {"a": ["the visit was late"] * 60, "b": ["my bill is ready"] * 60}
@@ -293,7 +290,7 @@ DATA = {"a": ["the visit was late"] * 60, "b": ["my bill is ready"] * 60}
 
 def test_half_of_the_candidates_are_written_with_the_log_ratios_of_their_label(tmp_path):
     """Tokens that the records of a label use become likelier there, the others less likely."""
-    _, model, _ = run(tmp_path, config(word_share=0.5, expansion=4), DATA)
+    _, model = run(tmp_path, config(word_share=0.5, expansion=4), DATA)
     assert len(model.prompts) >= 2 * 8
     by_label = model.log_ratios
     assert len(by_label) >= 2
@@ -306,7 +303,7 @@ def test_half_of_the_candidates_are_written_with_the_log_ratios_of_their_label(t
 def test_log_ratios_are_shrunk_by_the_noise_that_was_drawn(tmp_path):
     """Sixty records a label under noise of hundreds: the model writes as before."""
     cfg = config(word_share=0.5, expansion=4, noise_multiplier=1000.0)
-    _, model, _ = run(tmp_path, cfg, DATA)
+    _, model = run(tmp_path, cfg, DATA)
     assert max(abs(ratio) for ratios_ in model.log_ratios for ratio in ratios_.values()) < 0.05
 
 
@@ -329,7 +326,7 @@ def test_a_resumed_run_draws_no_second_table(tmp_path, monkeypatch):
         patch.setattr(TokenTable, "log_ratios", lambda *given: (_ for _ in ()).throw(Dies))
         with pytest.raises(Dies):
             run(tmp_path, cfg, DATA, first)
-    samples, model, _ = run(tmp_path, cfg, DATA, second, name=None)
+    samples, model = run(tmp_path, cfg, DATA, second)
     assert len(first.drawn) == len(second.drawn) == 1  # the table, then the votes
     assert len(samples) == 4
     assert model.log_ratios
@@ -341,20 +338,14 @@ def test_no_exact_table_and_no_word_that_is_not_public_is_written(tmp_path, nois
     data = {label: [f"{text} quuxcanary" for text in texts] for label, texts in DATA.items()}
     heard = []
     cfg = config(word_share=0.5, expansion=4)
-    _, model, _ = run(tmp_path, cfg, data, noise, on_public=heard.append)
-    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert b"quuxcanary" not in stored
+    _, model = run(tmp_path, cfg, data, noise, on_public=heard.append)
+    assert b"quuxcanary" not in stored(tmp_path)
     assert not any("quuxcanary" in prompt for prompt in model.prompts)
     [public] = heard
     table = TokenTable.of([[model.tokens(t) for of, t in public if of == label] for label in data])
     exact = sums([[model.tokens(text) for text in texts] for texts in data.values()], table)
     assert exact.any()
-    forms = (
-        exact.tobytes(),
-        base64.b64encode(exact.tobytes()),
-        json.dumps(exact.tolist()).encode(),
-    )
-    assert any(form in stored for form in forms) is there
+    assert is_in(stored(tmp_path), exact) is there
 
 
 # --- texts beyond the votes -----------------------------------------------------------------------
@@ -365,7 +356,7 @@ FURTHER = {"word_share": 0.5, "mean_share": 0.25, "expansion": 4}
 def test_votes_choose_the_first_texts_and_the_table_writes_the_others_at_no_cost(tmp_path):
     cfg = config(**FURTHER, population=7, voted=2)
     noise = NoNoise()
-    samples, model, _ = run(tmp_path, cfg, DATA, noise)
+    samples, model = run(tmp_path, cfg, DATA, noise)
     assert [sample.cell.label for sample in samples] == ["a"] * 7 + ["b"] * 7
     assert [sample.counts for sample in samples[::7]] == [{"voted": 2}] * 2
     assert len(noise.drawn) == 3  # table, means, votes
@@ -391,7 +382,7 @@ def test_votes_choose_all_where_there_are_no_more_or_no_table(settings):
 def test_more_texts_are_written_by_the_released_table(tmp_path):
     """By what lies in the release alone, each at the label whose noisy mean is nearest."""
     cfg = config(**FURTHER)
-    _, model, _ = run(tmp_path, cfg, DATA)
+    _, model = run(tmp_path, cfg, DATA)
     again = FakeTextModel(
         script=lambda prompt, before: ("aaaa of a visit", "bbbb of my bill")[
             (before + ("Topic: a" in prompt)) % 2
@@ -436,11 +427,9 @@ def test_no_exact_sum_of_vectors_is_written(tmp_path, monkeypatch, noise, there)
     monkeypatch.setattr(method, "exact_sums", watched)
     data = {"a": ["aab"] * 60, "b": ["bbx", "yyx"] * 20}
     run(tmp_path, config(mean_share=0.25), data, noise)
-    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     [sums] = seen
     assert sums.any()
-    forms = (sums.tobytes(), base64.b64encode(sums.tobytes()), json.dumps(sums.tolist()).encode())
-    assert any(form in stored for form in forms) is there
+    assert is_in(stored(tmp_path), sums) is there
 
 
 def test_a_resumed_run_draws_no_second_mean(tmp_path, monkeypatch):
@@ -454,7 +443,7 @@ def test_a_resumed_run_draws_no_second_mean(tmp_path, monkeypatch):
         broken.setattr(method._Private, "votes", dies)
         with pytest.raises(RuntimeError):
             run(tmp_path, cfg, data, first)
-    samples, _, _ = run(tmp_path, cfg, data, second, name=None)
+    samples, _ = run(tmp_path, cfg, data, second)
     assert len(first.drawn) == len(second.drawn) == 1  # the sums, then the votes
     assert len(samples) == 4
 
@@ -474,7 +463,7 @@ def test_where_prompts_name_no_label_the_mean_vectors_say_whose_a_text_is(tmp_pa
     data = {"q7": [kinds[0]] * 40, "q9": [kinds[1]] * 40}
     codes = {"text": {"name_labels": False}, "mean_share": 0.25}
     cfg, noise = config(**codes, population=1), NoNoise()
-    samples, model, _ = run(tmp_path, cfg, data, noise, script=either)
+    samples, model = run(tmp_path, cfg, data, noise, script=either)
     assert {sample.cell.label: sample.content[:1] for sample in samples} == {"q7": "a", "q9": "b"}
     assert not any("q7" in prompt or "q9" in prompt for prompt in model.prompts)
 

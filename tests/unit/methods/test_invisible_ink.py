@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
@@ -25,10 +24,11 @@ from privsyn.methods.shared.prompts import (
 )
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from tests.fakes import FakeLogitModel, drawing
-from tests.noise import Dies, NoNoise, SeededNoise
+from tests.fakes import FakeLogitModel, run_over
+from tests.noise import Constant, Dies, NoNoise, SeededNoise
 
 METHOD = InvisibleInk()
+EIGHT = Guarantee(8, 1e-6)
 PERFORMANCE = PerformanceConfig()
 PROMPT = Prompt(private="Like {reference}:", public="Like:")
 
@@ -47,43 +47,30 @@ def buckets(cfg, labels=("x", "y")):
     ]
 
 
+def plan(cfg, target=EIGHT, adjacency=Adjacency.REPLACE_NULL, most=1):
+    facts = PricingFacts(adjacency, PrivacyUnit("user", most), ("x", "y"))
+    return METHOD.calibrate(cfg, target, facts)
+
+
 def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="journal",
-        progress=None, expected_records=0.0, reading=None):  # fmt: skip
-    plan = METHOD.calibrate(
-        cfg, Guarantee(8, 1e-6), PricingFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), ("x", "y"))
-    )
-    Journal.create(tmp_path / name, {"release": "r"})
-    with Journal.open(tmp_path / name, {"release": "r"}) as journal:
-        return list(
-            METHOD.run(
-                cfg,
-                plan,
-                data,
-                drawing(
-                    {"language": model or FakeLogitModel()},
-                    noise,
-                    journal,
-                    performance=performance,
-                    on_progress=progress,
-                    expected_records=expected_records,
-                    on_reading=reading,
-                ),
-            )
-        )
+        progress=None, expected_records=0.0, reading=None, target=EIGHT):  # fmt: skip
+    return [*run_over(
+        tmp_path / name, METHOD, cfg, plan(cfg, target), data,
+        {"language": model or FakeLogitModel()}, noise, performance=performance,
+        on_progress=progress, expected_records=expected_records, on_reading=reading,
+    )]  # fmt: skip
 
 
 def test_derived_clip_bound_follows_the_formula():
     """The paper's setting: B=8, T=64, tau=1.1 at (10, 1e-5)."""
     cfg = config(batch_size=8, max_tokens=64, temperature=1.1)
-    plan = METHOD.calibrate(
-        cfg, Guarantee(10, 1e-5), PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
-    )
-    bound = plan.derived["clip_bound"]
-    assert plan.event.events[0].count == 64
-    assert plan.event.events[0].range == pytest.approx(2 * bound / (8 * 1.1), rel=1e-12)
+    planned = plan(cfg, Guarantee(10, 1e-5), Adjacency.ADD_REMOVE)
+    bound = planned.derived["clip_bound"]
+    assert planned.event.events[0].count == 64
+    assert planned.event.events[0].range == pytest.approx(2 * bound / (8 * 1.1), rel=1e-12)
     paper = 8 * 1.1 * math.sqrt(2 * calibrate_rho(Guarantee(10, 1e-5)) / 64)
     assert 1.06 * paper < bound < 1.08 * paper  # what exact composition buys
-    reported = guarantee(plan.event, 1e-5).epsilon
+    reported = guarantee(planned.event, 1e-5).epsilon
     assert reported <= 10
     assert reported == pytest.approx(10, abs=1e-4)
 
@@ -103,8 +90,8 @@ def test_reported_epsilon_never_exceeds_the_target(
 ):
     cfg = config(batch_size=batch, max_tokens=tokens, temperature=temperature)
     target = Guarantee(epsilon, 10**exponent)
-    plan = METHOD.calibrate(cfg, target, PricingFacts(adjacency, PrivacyUnit("user", most), ()))
-    assert guarantee(plan.event, target.delta).epsilon <= epsilon
+    planned = plan(cfg, target, adjacency, most)
+    assert guarantee(planned.event, target.delta).epsilon <= epsilon
 
 
 def test_resumes_in_the_middle_with_the_same_prefix(tmp_path):
@@ -141,12 +128,6 @@ def test_progress_does_not_tell_how_many_records_a_bucket_holds(tmp_path, added)
     more = [*data[5].contents.reveal(), *["my bill"] * added]
     neighbor = [*data[:5], Bucket(data[5].cell, Private(more)), *data[6:]]
 
-    class First(NoNoise):
-        """The mechanism replaced by a constant."""
-
-        def noisy_max(self, scores, scale, sensitivity):
-            return 0
-
     nobody = [Bucket(bucket.cell, Private([])) for bucket in data]
     told = []
     for name, own in (("one", data), ("two", neighbor), ("none", nobody)):
@@ -156,7 +137,7 @@ def test_progress_does_not_tell_how_many_records_a_bucket_holds(tmp_path, added)
             heard.append(counts)
 
         run(
-            tmp_path, cfg, own, First(), PerformanceConfig(rows_per_pass=1), None, name,
+            tmp_path, cfg, own, Constant(), PerformanceConfig(rows_per_pass=1), None, name,
             progress=tell, reading=tell,
         )  # fmt: skip
         told.append(heard)
@@ -183,18 +164,8 @@ def test_references_are_told_of_by_group_before_a_token(tmp_path):
 def test_references_pull_the_text(tmp_path):
     """With a generous budget the private words win over the public ones."""
     cfg = config(batch_size=4, temperature=0.5, max_tokens=8, texts_per_label=1)
-    cell = Cell(0, None, 0)
-    plan = METHOD.calibrate(
-        cfg, Guarantee(500, 1e-6), PricingFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), ())
-    )
-    Journal.create(tmp_path / "j", {})
-    with Journal.open(tmp_path / "j", {}) as journal:
-        (sample,) = METHOD.run(
-            cfg,
-            plan,
-            [Bucket(cell, Private(["bill"] * 8))],
-            drawing({"language": FakeLogitModel()}, SeededNoise(3), journal),
-        )
+    data = [Bucket(Cell(0, None, 0), Private(["bill"] * 8))]
+    (sample,) = run(tmp_path, cfg, data, SeededNoise(3), target=Guarantee(500, 1e-6))
     assert sample.content.split().count("bill") >= len(sample.content.split()) / 2
 
 
@@ -315,20 +286,16 @@ def test_no_text_is_shorter_than_the_public_minimum(tmp_path, least):
 
 def test_secret_buckets_are_refused_where_they_have_no_proof():
     """Facts say so themselves: a method must not depend on its caller to ask."""
-    for adjacency in Adjacency:
-        if adjacency is Adjacency.REPLACE_ONE:
-            with pytest.raises(ValueError, match="replace_one"):
-                PricingFacts(adjacency, PrivacyUnit(), ("x",), secret_places=True)
-        else:
-            assert PricingFacts(adjacency, PrivacyUnit(), ("x",), secret_places=True).secret_places
+    for adjacency in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_NULL):
+        assert PricingFacts(adjacency, PrivacyUnit(), ("x",), secret_places=True).secret_places
+    with pytest.raises(ValueError, match="replace_one"):
+        PricingFacts(Adjacency.REPLACE_ONE, PrivacyUnit(), ("x",), secret_places=True)
 
 
 def test_an_epsilon_below_the_grid_is_refused():
     cfg = config(batch_size=1, max_tokens=100_000, temperature=1e-6)
     with pytest.raises(ConfigError, match="below the grid"):
-        METHOD.calibrate(
-            cfg, Guarantee(1e-4, 1e-9), PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
-        )
+        plan(cfg, Guarantee(1e-4, 1e-9), Adjacency.ADD_REMOVE)
 
 
 @pytest.mark.parametrize(("expected", "together"), [(0, 8), (4, 8), (16, 4), (100, 1), (0.5, 8)])

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
-from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.data.settings import TextExample
 from privsyn.dp.accountant import guarantee
@@ -28,7 +27,7 @@ from privsyn.methods.keyphrase_seeding.vocabulary import _told_apart
 from privsyn.methods.shared.baseline import write_fresh
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
-from tests.fakes import FakeTextModel, drawing
+from tests.fakes import FakeTextModel, journal_at, run_over
 from tests.noise import Constant, SeededNoise
 
 METHOD = KeyphraseSeeding()
@@ -114,17 +113,10 @@ def run(tmp_path, cfg, *, texts=None, noise=None, model=None, embedder=None, nam
     models = {"embedder": embedder or Words()}
     if cfg.use_llm:
         models["text"] = model or Echo()
-    if not (tmp_path / name).exists():
-        Journal.create(tmp_path / name, {})
-    with Journal.open(tmp_path / name, {}) as journal:
-        return list(
-            METHOD.run(
-                cfg,
-                plan,
-                buckets,
-                drawing(models, noise or SeededNoise(1), journal, on_progress=progress),
-            )
-        )
+    return [*run_over(
+        tmp_path / name, METHOD, cfg, plan, buckets, models, noise or SeededNoise(1),
+        on_progress=progress,
+    )]  # fmt: skip
 
 
 # --- the plan -------------------------------------------------------------------------------------
@@ -467,7 +459,7 @@ def test_a_resumed_run_draws_nothing_again_and_asks_no_prompt_twice(tmp_path, te
 def test_a_model_that_does_not_answer_is_found_before_the_first_draw(tmp_path, terms):
     with pytest.raises(ModelError, match="down"):
         run(tmp_path, config(terms), model=Echo(fail_at=0))
-    with Journal.open(tmp_path / "journal", {}) as journal:
+    with journal_at(tmp_path / "journal") as journal:
         assert not journal.has_drawn
 
 
@@ -488,7 +480,7 @@ def test_an_overtaken_run_stops_before_its_next_draw(tmp_path, terms):
         with pytest.raises(Overtaken):
             run(tmp_path, config(terms), progress=progress, name=f"j{stop}")
         assert seen == [(done, draws + 2 * texts) for done in steps[: stop + 1]]
-        with Journal.open(tmp_path / f"j{stop}", {}) as journal:
+        with journal_at(tmp_path / f"j{stop}") as journal:
             drawn = [key for key in journal._values if key != "kept public vocabulary"]
         assert len(drawn) == stop
 

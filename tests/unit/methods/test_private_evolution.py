@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privsyn.data.images import annotate, decode, encode, note_of, to_content
-from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
@@ -28,7 +27,7 @@ from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import REACH, Grid, Voters
 from privsyn.modalities.images import ImageSamples
 from privsyn.models.model_identity import ModelIdentity
-from tests.fakes import drawing
+from tests.fakes import journal_at, run_over
 from tests.noise import Constant, NeverDraws, NoNoise, SeededNoise
 from tests.unit.methods.toy_evolution import Coordinates, Plane, moons
 
@@ -53,39 +52,26 @@ def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD, label
     return METHOD.calibrate(cfg, target, PricingFacts(adjacency, unit, tuple(labels)))
 
 
-def outputs(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", target=AMPLE,
-            models=None, progress=None, reading=None):  # fmt: skip
+def run(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", target=AMPLE,
+        models=None, progress=None, reading=None):  # fmt: skip
     data = buckets() if data is None else data
     labels = tuple(bucket.cell.label for bucket in data if bucket.cell.label is not None)
-    Journal.create(tmp_path / name, {"release": "r"})
-    with Journal.open(tmp_path / name, {"release": "r"}) as journal:
-        yield from METHOD.run(
-            cfg,
-            plan(cfg, target, labels=labels),
-            data,
-            drawing(
-                models or {"image": api or Plane(), "image_embedder": Coordinates()},
-                noise or SeededNoise(1),
-                journal,
-                on_progress=progress,
-                on_reading=reading,
-            ),
-        )
-
-
-def run(tmp_path, cfg, *args, **kwargs):
-    made = list(outputs(tmp_path, cfg, *args, **kwargs))
+    made = [*run_over(
+        tmp_path / name, METHOD, cfg, plan(cfg, target, labels=labels), data,
+        models or {"image": api or Plane(), "image_embedder": Coordinates()},
+        noise or SeededNoise(1), on_progress=progress, on_reading=reading,
+    )]  # fmt: skip
     exhibits = {part.name: part.content for part in made if isinstance(part, Exhibit)}
     return [part for part in made if isinstance(part, Sample)], exhibits
 
 
 def entries(tmp_path, name="journal"):
-    with Journal.open(tmp_path / name, {"release": "r"}) as journal:
+    with journal_at(tmp_path / name) as journal:
         return dict(journal._values)
 
 
-def has_drawn(tmp_path, name="journal"):
-    with Journal.open(tmp_path / name, {"release": "r"}) as journal:
+def has_drawn(tmp_path):
+    with journal_at(tmp_path / "journal") as journal:
         return journal.has_drawn
 
 
@@ -219,7 +205,9 @@ def test_degrees_are_a_list_or_the_ends_of_a_line():
 
 
 def test_yields_every_row_of_every_label_and_what_a_round_told(tmp_path):
-    samples, exhibits = run(tmp_path, config())
+    quiet = NoNoise()
+    samples, exhibits = run(tmp_path, config(), noise=quiet)
+    assert len(quiet.drawn) == plan(config()).event.count == 3  # as many as are charged
     assert [sample.cell.label for sample in samples] == ["x"] * 12 + ["y"] * 12
     assert all(sample.content.startswith(b"\x89PNG") for sample in samples)
     sheets = [f"population-000{t}.png" for t in range(4)]
@@ -230,10 +218,12 @@ def test_yields_every_row_of_every_label_and_what_a_round_told(tmp_path):
     assert all(entry["bins"] == 24 for entry in rounds)
 
 
-def test_without_labels_there_is_one_population(tmp_path):
-    data = [Bucket(METHOD.cells(config(), ())[0], Private(moons(30)))]
-    samples, _ = run(tmp_path, config(), data)
-    assert [sample.cell.label for sample in samples] == [None] * 12
+def fresh_and_their_votes(bucket):
+    """The 30 points that a new Plane gives, and how many records are nearest to each."""
+    fresh = np.stack(Plane().random(30, None)).reshape(30, 2) / 255
+    private = np.stack([decode(content)[0] for content in bucket.contents.reveal()]) / 255
+    distances = ((private[:, None] - fresh[None]) ** 2).sum(-1)
+    return fresh, np.bincount(distances.argmin(1), minlength=30)
 
 
 def test_parents_are_those_that_private_records_voted_for(tmp_path):
@@ -241,10 +231,7 @@ def test_parents_are_those_that_private_records_voted_for(tmp_path):
     cfg = config(rounds=1, lookahead=0, degrees=(0.0,), population=30)
     data = [Bucket(METHOD.cells(cfg, ())[0], Private(moons(200)))]
     samples, exhibits = run(tmp_path, cfg, data, NoNoise())
-    fresh = np.stack(Plane().random(30, None)).reshape(30, 2) / 255
-    private = np.stack([decode(content)[0] for content in data[0].contents.reveal()]) / 255
-    distances = ((private[:, None] - fresh[None]) ** 2).sum(-1)
-    votes = np.bincount(distances.argmin(1), minlength=30)
+    fresh, votes = fresh_and_their_votes(data[0])
     allowed = {tuple(point) for point in np.rint(fresh[votes > 1] * 255)}
     assert {tuple(point) for point in points(samples)} <= allowed
     [entry] = json.loads(exhibits["rounds.json"])
@@ -258,10 +245,7 @@ def test_of_many_candidates_those_with_most_votes_are_released(tmp_path):
     cfg = config(rounds=1, lookahead=0, population=6, expansion=5, threshold=0.0)
     data = [Bucket(METHOD.cells(cfg, ())[0], Private(moons(200)))]
     samples, exhibits = run(tmp_path, cfg, data, NoNoise())
-    fresh = np.stack(Plane().random(30, None)).reshape(30, 2) / 255
-    private = np.stack([decode(content)[0] for content in data[0].contents.reveal()]) / 255
-    distances = ((private[:, None] - fresh[None]) ** 2).sum(-1)
-    votes = np.bincount(distances.argmin(1), minlength=30)
+    fresh, votes = fresh_and_their_votes(data[0])
     released = points(samples)
     assert len({tuple(point) for point in released}) == 6
     found = [votes[(np.rint(fresh * 255) == point).all(1)].sum() for point in released]
@@ -294,15 +278,22 @@ def test_nothing_above_the_threshold_is_drawn_uniformly_and_said(tmp_path):
     assert not any(sample.counts for sample in voted)
 
 
-def test_a_label_without_records_runs_on_noise(tmp_path):
-    cells = METHOD.cells(config(), LABELS)
-    data = [Bucket(cells[0], Private([])), Bucket(cells[1], Private(moons(50)))]
-    samples, _ = run(tmp_path, config(), data)
-    assert len(samples) == 24
-    neither, _ = run(
-        tmp_path, config(), [Bucket(cell, Private([])) for cell in cells], name="neither"
-    )
-    assert len(neither) == 24
+@pytest.mark.parametrize(
+    ("settings", "records", "rows"),
+    [
+        ({}, {None: 30}, {None: 12}),
+        ({}, {"x": 0, "y": 50}, {"x": 12, "y": 12}),  # a label without records runs on noise
+        ({}, {"x": 0, "y": 0}, {"x": 12, "y": 12}),
+        ({"label_split": {"y": 3, "x": 7}}, {"x": 40, "y": 40}, {"x": 7, "y": 3}),
+    ],
+)
+def test_rows_of_a_label_are_public_whatever_its_records(tmp_path, settings, records, rows):
+    cells = METHOD.cells(config(), tuple(label for label in records if label))
+    data = [Bucket(cell, Private(moons(records[cell.label]))) for cell in cells]
+    samples, _ = run(tmp_path, config(**settings), data)
+    assert [sample.cell.label for sample in samples] == [
+        label for label, count in rows.items() for _ in range(count)
+    ]
 
 
 def test_a_damaged_image_has_no_vote_and_moves_none(tmp_path):
@@ -472,34 +463,26 @@ def of_class(png):
     return note_of(png, "Class")
 
 
+def classes_of(samples):
+    return [of_class(sample.content) for sample in samples]
+
+
+def classes_of_points(samples):
+    return [CLASSES[int(point[0]) % 3] for point in points(samples)]
+
+
 def test_a_sample_keeps_the_class_it_was_drawn_of(tmp_path):
     """Through journal, rounds, lookahead, the released file, and further samples."""
     for name, settings in (("drawn", {}), ("ranked", {"expansion": 3}), ("new", {"degrees": (1,)})):
         samples, exhibits = run(tmp_path, config(**settings), api=OfClasses(), name=name)
-        classes = [of_class(sample.content) for sample in samples]
-        assert classes == [CLASSES[int(point[0]) % 3] for point in points(samples)]
+        classes = classes_of(samples)
+        assert classes == classes_of_points(samples)
         assert len(set(classes)) > 1
         assert exhibits["population-0003.png"]
     models = Backends({"image": OfClasses(5), "image_embedder": Coordinates()})
     released = [(sample.cell.label, sample.content) for sample in samples]
     further = [of_class(png) for _, png in METHOD.more(config(), models, released, 48)]
     assert further == classes * 2
-
-
-@pytest.mark.parametrize("death", [1, 2, 3])
-def test_a_resumed_run_votes_on_the_same_samples_of_the_same_classes(tmp_path, death):
-    dies, quiet = DiesAsked(death), NoNoise()
-    with pytest.raises(MemoryError):
-        run(tmp_path, config(), noise=dies, api=OfClasses())
-    before = population(tmp_path)
-    # OfClasses itself compares the class of each sample with what its pixels say.
-    samples, _ = run(tmp_path, config(), noise=quiet, api=OfClasses(seed=99))
-    after = population(tmp_path)
-    assert {key: after[key] for key in before} == before
-    np.testing.assert_array_equal(dies.drawn[-1].values, quiet.drawn[0].values)
-    assert [of_class(one.content) for one in samples] == [
-        CLASSES[int(point[0]) % 3] for point in points(samples)
-    ]
 
 
 def test_a_class_in_a_private_file_is_not_read():
@@ -564,20 +547,19 @@ def population(tmp_path, name="journal"):
 
 @pytest.mark.parametrize("death", range(1, 19))
 def test_killed_in_the_generator_it_goes_on_with_the_same_draws(tmp_path, death):
-    class Dies(Plane):
-        def random(self, count, label):
-            if self.calls + 1 == death:
-                raise MemoryError
-            return super().random(count, label)
+    quiet, dies = NoNoise(), Plane(seed=death)
 
-        def vary(self, samples, label, degree):
-            if self.calls + 1 == death:
+    def refuses(asked):
+        def ask(*arguments):
+            if dies.calls + 1 == death:
                 raise MemoryError
-            return super().vary(samples, label, degree)
+            return asked(*arguments)
 
-    quiet = NoNoise()
+        return ask
+
+    dies.random, dies.vary = refuses(dies.random), refuses(dies.vary)
     with pytest.raises(MemoryError):
-        run(tmp_path, config(), noise=quiet, api=Dies(seed=death))
+        run(tmp_path, config(), noise=quiet, api=dies)
     drawn, kept = entries(tmp_path), population(tmp_path)
     samples, _ = run(tmp_path, config(), noise=quiet, api=Plane(seed=99))
     after, left = entries(tmp_path), population(tmp_path)
@@ -587,18 +569,24 @@ def test_killed_in_the_generator_it_goes_on_with_the_same_draws(tmp_path, death)
     assert len(samples) == 24
 
 
+@pytest.mark.parametrize("generator", [Plane, OfClasses])
 @pytest.mark.parametrize("death", [1, 2, 3])
-def test_killed_in_a_draw_it_draws_that_one_again_on_the_same_population(tmp_path, death):
+def test_killed_in_a_draw_it_draws_that_one_again_on_the_same_population(
+    tmp_path, death, generator
+):
+    """OfClasses itself compares the class of each sample with what its pixels say."""
     dies, quiet = DiesAsked(death), NoNoise()
     with pytest.raises(MemoryError):
-        run(tmp_path, config(), noise=dies)
+        run(tmp_path, config(), noise=dies, api=generator())
     kept = population(tmp_path)
-    run(tmp_path, config(), noise=quiet, api=Plane(seed=99))
+    samples, _ = run(tmp_path, config(), noise=quiet, api=generator(seed=99))
     left = population(tmp_path)
     assert {key: left[key] for key in kept} == kept
     assert len(dies.drawn) + len(quiet.drawn) == 3 + 1
     # The same votes, cast again.
     np.testing.assert_array_equal(dies.drawn[-1].values, quiet.drawn[0].values)
+    if generator is OfClasses:
+        assert classes_of(samples) == classes_of_points(samples)
 
 
 # --- what is on disk ------------------------------------------------------------------------------
@@ -623,25 +611,21 @@ def leaks(tmp_path, data, clean):
     return found
 
 
-def spied(monkeypatch):
-    clean: list[np.ndarray] = []
-    votes = private_evolution._Private.votes
+def test_no_clean_histogram_and_no_private_vector_is_written(tmp_path, monkeypatch):
+    clean, data, votes = [], buckets(records=12), private_evolution._Private.votes
 
     def watched(self, vectors):
         clean.append(votes(self, vectors))
         return clean[-1]
 
     monkeypatch.setattr(private_evolution._Private, "votes", watched)
-    return clean
-
-
-def test_no_clean_histogram_and_no_private_vector_is_written(tmp_path, monkeypatch):
-    clean, data = spied(monkeypatch), buckets(records=12)
     _, exhibits = run(tmp_path, config(noise_multiplier=1.0), data, OpenDPNoise())
     for name, content in exhibits.items():
         (tmp_path / name).write_bytes(content)
     assert len(clean) == 3
     assert leaks(tmp_path, data, clean) == []
+    for file in population(tmp_path).values():
+        np.load(io.BytesIO(file), allow_pickle=False)
 
 
 # --- votes ----------------------------------------------------------------------------------------
@@ -731,7 +715,7 @@ def test_the_population_moves_onto_two_moons(tmp_path, epsilon, least):
     samples, _ = run(tmp_path, cfg, data, target=Guarantee(epsilon, 1e-5))
     gaps = [gap(np.stack(Plane().random(150, None)).reshape(-1, 2).astype(float), private)]
     for t in range(2, 8):
-        with Journal.open(tmp_path / "journal", {"release": "r"}) as journal:
+        with journal_at(tmp_path / "journal") as journal:
             kept = journal.public_file(f"population/{t}/0", lambda: b"")
         points_kept = np.load(io.BytesIO(kept))["pixels"].reshape(-1, 2)
         gaps.append(gap(points_kept.astype(float), private))
@@ -756,18 +740,6 @@ def test_a_vote_keeps_the_best_candidate_of_each_row():
     assert ties == {0, 1}
 
 
-def test_draws_as_many_histograms_as_are_charged(tmp_path):
-    quiet = NoNoise()
-    run(tmp_path, config(), noise=quiet)
-    assert len(quiet.drawn) == plan(config()).event.count == 3
-
-
-def test_kept_files_are_plain(tmp_path):
-    run(tmp_path, config())
-    for data in population(tmp_path).values():
-        np.load(io.BytesIO(data), allow_pickle=False)
-
-
 def test_what_is_on_file_counts_as_done(tmp_path):
     class Dies(Plane):
         def vary(self, samples, label, degree):
@@ -781,11 +753,6 @@ def test_what_is_on_file_counts_as_done(tmp_path):
     released, rest = 12 * len(LABELS), len(LABELS)  # vectors of each label
     made = released * config().expansion * (1 + config().lookahead)
     assert_goes_on(seen, first=made + rest)
-
-
-def test_public_label_split_sets_the_rows(tmp_path):
-    samples, _ = run(tmp_path, config(label_split={"y": 3, "x": 7}))
-    assert [sample.cell.label for sample in samples] == ["x"] * 7 + ["y"] * 3
 
 
 def test_images_of_a_mixed_size_in_the_private_data_do_not_end_a_run(tmp_path):

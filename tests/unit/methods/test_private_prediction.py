@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
@@ -30,8 +29,8 @@ from privsyn.models.language.prompts import CHAT
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from tests.fakes import FakeLogitModel, drawing
-from tests.noise import Dies, NoNoise, SeededNoise
+from tests.fakes import FakeLogitModel, journal_at, run_over
+from tests.noise import Constant, Dies, NoNoise, SeededNoise
 
 METHOD = PrivatePrediction()
 PROMPT = Prompt(private="Like {reference}:", public="Like:")
@@ -61,27 +60,15 @@ def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD):
 
 def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", rows_per_pass=64,
         progress=None, reading=None):  # fmt: skip
-    Journal.create(tmp_path / name, {"release": "r"})
-    with Journal.open(tmp_path / name, {"release": "r"}) as journal:
-        return list(
-            METHOD.run(
-                cfg,
-                plan(cfg),
-                buckets(cfg) if data is None else data,
-                drawing(
-                    {"language": model or FakeLogitModel()},
-                    noise or SeededNoise(1),
-                    journal,
-                    performance=PerformanceConfig(rows_per_pass=rows_per_pass),
-                    on_progress=progress,
-                    on_reading=reading,
-                ),
-            )
-        )
+    return [*run_over(
+        tmp_path / name, METHOD, cfg, plan(cfg), buckets(cfg) if data is None else data,
+        {"language": model or FakeLogitModel()}, noise or SeededNoise(1), on_progress=progress,
+        performance=PerformanceConfig(rows_per_pass=rows_per_pass), on_reading=reading,
+    )]  # fmt: skip
 
 
 def entries(tmp_path, name="journal"):
-    with Journal.open(tmp_path / name, {"release": "r"}) as journal:
+    with journal_at(tmp_path / name) as journal:
         return dict(journal._values)
 
 
@@ -265,12 +252,6 @@ def test_a_loop_that_never_crosses_ends_at_its_bounds(tmp_path):
 
 
 def test_progress_counts_buckets_that_are_read_and_private_tokens_and_no_record(tmp_path):
-    class First(NoNoise):
-        """The mechanism replaced by a constant."""
-
-        def noisy_max(self, scores, scale, sensitivity):
-            return 1
-
     cfg = config(svt_threshold=None)
     told = []
     for name, records in (("none", 0), ("one", 1), ("many", 70)):
@@ -280,7 +261,7 @@ def test_progress_counts_buckets_that_are_read_and_private_tokens_and_no_record(
             heard.append(counts)
 
         data = [Bucket(bucket.cell, Private(["my bill"] * records)) for bucket in buckets(cfg)]
-        run(tmp_path, cfg, data, First(), name=name, progress=tell, reading=tell)
+        run(tmp_path, cfg, data, Constant(choice=1), name=name, progress=tell, reading=tell)
         told.append(heard)
     assert told[0] == told[1] == told[2]
     count, reading = len(buckets(cfg)), [one for one in told[0] if len(one) == 3]

@@ -10,7 +10,6 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import guarantee, loss_at
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
@@ -31,7 +30,7 @@ from privsyn.methods.keyphrase_seeding.settings import (
     KeyphraseSeedingSettings,
 )
 from privsyn.methods.keyphrase_seeding.vocabulary import Vocabulary
-from tests.fakes import drawing
+from tests.fakes import run_over
 from tests.noise import NoNoise
 
 PAIRS = [((2, 1, 0), (1, 0, 0)), ((1, 1, 1), (1, 0, 2)), ((3, 0, 1), (2, 0, 0))]
@@ -337,9 +336,7 @@ def asked(tmp_path, cfg, texts, adjacency, unit=RECORD):
         Bucket(Cell(i, label, 0), Private(list(own)))
         for i, (label, own) in enumerate(zip(labels, texts, strict=True))
     ]
-    Journal.create(tmp_path / name, {})
-    with Journal.open(tmp_path / name, {}) as journal:
-        list(METHOD.run(cfg, plan, buckets, drawing({"embedder": Axes(TERMS)}, counts, journal)))
+    list(run_over(tmp_path / name, METHOD, cfg, plan, buckets, {"embedder": Axes(TERMS)}, counts))
     return [(asked.values, asked.scale) for asked in counts.drawn], plan
 
 
