@@ -1,7 +1,6 @@
 """The transformers backend: independent rows to the last bit, the right logits, public shapes."""
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,23 +27,53 @@ MINE = "please help with an appointment"
 def load(folders):
     @cache
     def loaded(name, dtype="float32"):
-        cfg = ModelsConfig(language=folders(name), dtype=dtype)
-        return load_language_model(cfg, PerformanceConfig(rows_per_pass=16))
+        return in_passes_of_16(folders(name), dtype)
 
     return loaded
 
 
-def decoded(model, references, labels=None):
-    """Logits of every step, each row fed tokens that only its own text decides."""
-    labels = labels or [None] * len(references)
-    rows = model.private_rows(
-        TEMPLATE, labels, references, REFERENCE_TOKENS, STEPS, declared={None, *labels}
-    )
+def in_passes_of_16(folder, dtype="float32"):
+    cfg = ModelsConfig(language=str(folder), dtype=dtype)
+    return load_language_model(cfg, PerformanceConfig(rows_per_pass=16))
+
+
+def rows_of(model, references, labels=None, template=TEMPLATE, length=REFERENCE_TOKENS,
+            steps=STEPS, declared=(None,)):  # fmt: skip
+    """Private rows, of no label where none is given."""
+    labels = [None] * len(references) if labels is None else labels
+    return model.private_rows(template, labels, references, length, steps, declared=declared)
+
+
+def next_tokens(references, step):
+    """Tokens for each row that only its own text decides."""
+    return [5 + (len(text) * 7 + step) % 200 for text in references]
+
+
+def decoded(model, references):
+    """Logits of every step."""
+    rows = rows_of(model, references)
     steps = []
     for step in range(STEPS):
         steps.append(rows.logits())
-        rows.append([5 + (len(text) * 7 + step) % 200 for text in references])
+        rows.append(next_tokens(references, step))
     return np.stack(steps, axis=1)  # (rows, steps, vocabulary)
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """``passes(model)``: shapes of the ids and the mask of each forward pass from now on."""
+
+    def of(model):
+        seen, forward = [], type(model).forward
+
+        def watched(self, cache, ids, mask):
+            seen.append((tuple(ids.shape), tuple(mask.shape)))
+            return forward(self, cache, ids, mask)
+
+        monkeypatch.setattr(type(model), "forward", watched)
+        return seen
+
+    return of
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -68,10 +97,8 @@ def test_a_row_does_not_see_the_others(load, name, dtype):
     same(full[15], base[20])
 
 
-def test_probe_refuses_a_model_whose_rows_mix(load, folders):
-    model = load_language_model(
-        ModelsConfig(language=folders("llama")), PerformanceConfig(rows_per_pass=16)
-    )
+def test_probe_refuses_a_model_whose_rows_mix(folders):
+    model = in_passes_of_16(folders("llama"))
     forward = model._body.forward
 
     def leaky(*args, **kwargs):
@@ -82,7 +109,7 @@ def test_probe_refuses_a_model_whose_rows_mix(load, folders):
 
     model._body.forward = leaky
     with pytest.raises(ModelError, match="change with its place in the batch"):
-        model.private_rows(TEMPLATE, [None], [MINE], REFERENCE_TOKENS, STEPS, declared=[None])
+        rows_of(model, [MINE])
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -112,7 +139,6 @@ def test_one_token_attention_keeps_rows_and_agrees(threads, heads, groups):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_are_those_of_a_plain_forward_pass(load, folders, name):
-    import torch
     from transformers import AutoModelForCausalLM
 
     from privsyn.models.references import BUILTIN
@@ -124,7 +150,7 @@ def test_logits_are_those_of_a_plain_forward_pass(load, folders, name):
     ).eval()
     before, lead, after = model._prompts.private(TEMPLATE, None)
     ids = [*before, *model._prompts.reference(MINE, lead, REFERENCE_TOKENS), *after]
-    ids += [5 + (len(MINE) * 7 + step) % 200 for step in range(STEPS - 1)]
+    ids += [next_tokens([MINE], step)[0] for step in range(STEPS - 1)]
     with torch.inference_mode():
         expected = plain(torch.tensor([ids])).logits[0, -STEPS:].numpy()
     np.testing.assert_allclose(decoded(model, [*OTHERS, MINE])[20], expected, atol=2e-4)
@@ -158,30 +184,32 @@ def test_rows_are_as_wide_as_the_longest_declared_label(load):
     long = "a label of many more words, and then some"
 
     def width(labels, declared):
-        references = [MINE] * len(labels)
-        rows = load("llama").private_rows(template, labels, references, 12, 2, declared=declared)
+        rows = rows_of(load("llama"), [MINE] * len(labels), labels, template, declared=declared)
         return int(rows._width)
 
     assert width(["a"], ["a", long]) == width([long], ["a", long]) == width([], ["a", long])
     assert width(["a"], ["a", long]) > width(["a"], ["a"])
 
 
-def test_labels_without_records_decide_the_shared_prefix_too(load):
-    """A label that breaks the prefix breaks it for all rows, whether or not it has records."""
-    model = load("llama")
-    template = PromptTemplate("bill visi{label} {reference}</s>{label}:", "{label}:")
-    odd = "t"  # one token with what stands before it
-    assert len(model._prompts.shared_tokens(template, [odd])) < len(
-        model._prompts.shared_tokens(template, [])
-    )
+@pytest.mark.parametrize(
+    ("template", "one", "other"),
+    [
+        ("{label}: {reference}</s>{label}:", "a", "a label of many more words"),
+        # one token with what stands before it, which breaks the prefix for all rows
+        ("bill visi{label} {reference}</s>{label}:", "late", "t"),
+    ],
+)
+def test_which_labels_have_records_changes_no_bit(load, template, one, other):
+    model, template = load("llama"), PromptTemplate(template, "{label}:")
+    if other == "t":
+        shared = model._prompts.shared_tokens
+        assert len(shared(template, [other])) < len(shared(template, []))
 
     def first(labels):
-        rows = model.private_rows(
-            template, labels, [MINE] * len(labels), 12, 2, declared=["late", odd]
-        )
+        rows = rows_of(model, [MINE] * len(labels), labels, template, declared=[one, other])
         return rows.logits()[0]
 
-    np.testing.assert_array_equal(first(["late"]), first(["late", odd]))
+    np.testing.assert_array_equal(first([one]), first([one, other]))
 
 
 def test_the_shared_prefix_begins_every_declared_prompt():
@@ -220,13 +248,13 @@ def test_the_probe_runs_the_shapes_of_the_private_rows(load, monkeypatch):
 
     monkeypatch.setattr(model, "_probed", set())
     monkeypatch.setattr(type(model), "forward", mixing)
-    model.private_rows(template, [None], [MINE], 16, 2, declared=[None]).logits()
+    rows_of(model, [MINE], None, template, 16, 2).logits()
     shapes = set(seen)
-    model.private_rows(template, [None], [MINE], 16, 2, declared=[None]).logits()
+    rows_of(model, [MINE], None, template, 16, 2).logits()
     assert seen == shapes  # the probe had been there
     longest = max(columns for _, columns in shapes)
     with pytest.raises(ModelError, match="change with its place"):
-        model.private_rows(template, [None], [MINE], 48, 2, declared=[None])
+        rows_of(model, [MINE], None, template, 48, 2)
 
 
 def test_the_vocabulary_layer_sees_one_number_of_rows(load, monkeypatch):
@@ -257,24 +285,14 @@ def test_the_vocabulary_layer_sees_one_number_of_rows(load, monkeypatch):
             )
 
 
-def test_shapes_are_public(load, monkeypatch):
+def test_shapes_are_public(load, passes):
     """What reaches the model has the same shape whatever the references hold."""
     model = load("llama")
-    model.private_rows(TEMPLATE, [None], [""], REFERENCE_TOKENS, 2, declared=[None])  # probes
-    seen = []
-    forward = type(model).forward
-
-    def spy(self, cache, ids, mask):
-        seen.append((tuple(ids.shape), tuple(mask.shape)))
-        return forward(self, cache, ids, mask)
-
-    monkeypatch.setattr(type(model), "forward", spy)
-    shapes = []
+    rows_of(model, [""], steps=2)  # probes
+    seen, shapes = passes(model), []
     for references in (["a"], ["", "x" * 1_000_000], ["the"] * 16):
         seen.clear()
-        rows = model.private_rows(
-            TEMPLATE, [None] * len(references), references, 12, 2, declared=[None]
-        )
+        rows = rows_of(model, references, steps=2)
         rows.logits()
         rows.append([7] * len(references))
         rows.logits()
@@ -289,12 +307,7 @@ def test_shapes_are_public(load, monkeypatch):
 def test_replay_without_reading_logits_gives_the_same_state(load):
     """A resumed run feeds journalled tokens and asks for logits only where the journal ends."""
     model = load("llama")
-    read, replayed = (
-        model.private_rows(
-            TEMPLATE, [None] * 2, [MINE, "x"], REFERENCE_TOKENS, STEPS, declared=[None]
-        )
-        for _ in range(2)
-    )
+    read, replayed = (rows_of(model, [MINE, "x"]) for _ in range(2))
     for step in range(STEPS - 1):
         read.logits()
         read.append([10 + step, 20 + step])
@@ -305,9 +318,7 @@ def test_replay_without_reading_logits_gives_the_same_state(load):
 @pytest.mark.parametrize("name", [*MODELS, "chat"])
 def test_a_few_columns_are_those_of_all(load, name):
     model = load(name)
-    rows = model.private_rows(
-        TEMPLATE, [None] * 21, [*OTHERS, MINE], REFERENCE_TOKENS, 2, declared=[None]
-    )
+    rows = rows_of(model, [*OTHERS, MINE], steps=2)
     columns = np.array([7, 250, 12, *model._ends, 99])
     whole = rows.logits()
     some = rows.logits(slice(3, 20), columns)
@@ -330,9 +341,7 @@ def test_another_text_begins_where_the_prompt_ends(load, name):
         return steps
 
     def fresh():
-        return model.private_rows(
-            TEMPLATE, [None] * 2, [MINE, "x"], REFERENCE_TOKENS, STEPS, declared=[None]
-        )
+        return rows_of(model, [MINE, "x"])
 
     rows = fresh()
     text(rows, 30)
@@ -352,67 +361,52 @@ def test_rows_beyond_the_memory_are_read_anew_and_the_same(load, monkeypatch, na
     texts = [f"bill {i}" for i in range(40)]  # three micro-batches
     plain = decoded(model, texts)
     monkeypatch.setattr(model, "_cache_bytes", 1.0)
-    rows = model.private_rows(
-        TEMPLATE, [None] * 40, texts, REFERENCE_TOKENS, STEPS, declared=[None]
-    )
+    rows = rows_of(model, texts)
     for step in range(STEPS):
         np.testing.assert_array_equal(rows.logits(), plain[:, step])
         assert sum(part.cache is not None for part in rows._passes) == 1
-        rows.append([5 + (len(text) * 7 + step) % 200 for text in texts])
+        rows.append(next_tokens(texts, step))
     rows.rewind()
     np.testing.assert_array_equal(rows.logits(), plain[:, 0])
 
 
-def test_the_common_prefix_is_read_once(load, monkeypatch):
+def test_the_common_prefix_is_read_once(load, monkeypatch, passes):
     model = load("llama")
     template = PromptTemplate(
         "my appointment with label {label} Text: {reference}</s>Text:", "{label} Text:"
     )
     labels = ["a", "late", "ready please help"]
-    model.private_rows(template, labels, [MINE] * 3, 12, 2, declared=labels)
+
+    def rows():
+        return rows_of(model, [MINE] * 3, labels, template, steps=2, declared=labels)
+
+    rows()  # probes
     prefix = model._prompts.shared_tokens(template, labels)
     assert len(prefix) == 4
-    seen = []
-    forward = type(model).forward
-
-    def spy(self, cache, ids, mask):
-        seen.append(ids.shape[0] * ids.shape[1])
-        return forward(self, cache, ids, mask)
-
-    monkeypatch.setattr(type(model), "forward", spy)
-    rows = model.private_rows(template, labels, [MINE] * 3, 12, 2, declared=labels)
-    shared = rows.logits()
+    seen = passes(model)
+    shared = rows().logits()
     width = model._prompts.length(template, labels) + 12
-    assert seen[-1] == 16 * (-(-(width - len(prefix)) // 16) * 16)
+    assert seen[-1][0] == (16, -(-(width - len(prefix)) // 16) * 16)
     monkeypatch.setattr(type(model._prompts), "shared_tokens", lambda self, *args: [])
-    apart = model.private_rows(template, labels, [MINE] * 3, 12, 2, declared=labels).logits()
-    assert seen[-1] == 16 * (-(-width // 16) * 16)
+    apart = rows().logits()
+    assert seen[-1][0] == (16, -(-width // 16) * 16)
     np.testing.assert_allclose(shared, apart, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "hybrid"])
-def test_finished_rows_free_passes_and_change_no_bit(load, monkeypatch, name):
+def test_finished_rows_free_passes_and_change_no_bit(load, passes, name):
     model = load(name)
     texts = [f"bill {i}" for i in range(40)]  # three micro-batches
     plain = decoded(model, texts)
-    calls = []
-    forward = type(model).forward
-
-    def count(self, cache, ids, *rest):
-        calls.append(len(ids))
-        return forward(self, cache, ids, *rest)
-
-    monkeypatch.setattr(type(model), "forward", count)
-    rows = model.private_rows(
-        TEMPLATE, [None] * 40, texts, REFERENCE_TOKENS, STEPS, declared=[None]
-    )
+    calls = passes(model)
+    rows = rows_of(model, texts)
     ends = np.array([1 + i % 3 for i in range(40)])  # 14 end after 1 token, 13 after 2, 13 after 3
     for step in range(STEPS):
         logits = rows.logits()
         live = step < ends
         np.testing.assert_array_equal(logits[live], plain[live, step])
         assert not logits[~live].any()
-        tokens = np.array([5 + (len(text) * 7 + step) % 200 for text in texts])
+        tokens = np.array(next_tokens(texts, step))
         tokens[step + 1 >= ends] = model.eos
         rows.append(tokens.tolist())
     regroups = name != "hybrid"  # a model with state of its own keeps its passes
@@ -459,7 +453,7 @@ def test_check_says_by_how_many_tokens(load):
     with pytest.raises(ModelError, match="short"):
         model.check(labeled, 60, 60)
     with pytest.raises(ModelError, match="short"):
-        model.private_rows(TEMPLATE, [None], ["x"], 100, 40, declared=[None])
+        rows_of(model, ["x"], length=100, steps=40)
     with pytest.raises(ModelError, match="short"):
         model.public_rows(PromptTemplate("{label} {reference}", "{label}"), ["late " * 200], 4)
 
@@ -467,34 +461,20 @@ def test_check_says_by_how_many_tokens(load):
 def test_rope_that_rescales_with_the_batch_is_held_to_its_first_length(tmp_path):
     from tests.unit.models.tiny_models import save_llama
 
-    folder = save_llama(
-        tmp_path / "m",
-        rope_parameters={
-            "rope_type": "dynamic",
-            "rope_theta": 1e4,
-            "factor": 4.0,
-            "original_max_position_embeddings": 32,
-        },
-    )
-    model = load_language_model(
-        ModelsConfig(language=str(folder)), PerformanceConfig(rows_per_pass=16)
-    )
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
+    rope |= {"original_max_position_embeddings": 32}
+    folder = save_llama(tmp_path / "m", rope_parameters=rope)
     with pytest.raises(ModelError, match="32 tokens is"):
-        model.check(TEMPLATE, 20, 20)
+        in_passes_of_16(folder).check(TEMPLATE, 20, 20)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_rows_on_cuda(folders, dtype):
-    import torch
-
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     for name in ("tiny", "llama", "gpt2"):
-        model = load_language_model(
-            ModelsConfig(language=folders(name), dtype=dtype),
-            PerformanceConfig(rows_per_pass=16),
-        )
+        model = in_passes_of_16(folders(name), dtype)
         base = decoded(model, [*OTHERS, MINE])
         np.testing.assert_array_equal(decoded(model, [MINE, *OTHERS])[0], base[20])
 
@@ -506,7 +486,7 @@ def test_a_model_that_caps_its_logits_is_left_whole(load):
 
 
 def test_no_private_rows(load):
-    rows = load("llama").private_rows(TEMPLATE, [], [], REFERENCE_TOKENS, STEPS, declared=[None])
+    rows = rows_of(load("llama"), [])
     assert rows.logits().shape == (0, load("llama").vocab_size)
     rows.append([])
     assert rows.logits().shape == (0, load("llama").vocab_size)
@@ -523,13 +503,8 @@ def test_probe_catches_stock_kernels_that_treat_positions_apart(load, folders):
     from privsyn.models.language.hf_logits import HFLogitModel
 
     stock = AutoModelForCausalLM.from_pretrained(folders("llama"), attn_implementation="sdpa")
-    model = HFLogitModel(
-        stock.eval(),
-        AutoTokenizer.from_pretrained(folders("llama")),
-        source="stock",
-        revision="r",
-        rows_per_pass=64,
-    )
+    tokenizer = AutoTokenizer.from_pretrained(folders("llama"))
+    model = HFLogitModel(stock.eval(), tokenizer, source="stock", revision="r", rows_per_pass=64)
     try:
         rows = decoded(model, [*OTHERS, MINE])
     except ModelError as error:
@@ -545,15 +520,3 @@ def test_public_rows_are_the_prompt_without_a_reference(load):
     again = model.public_rows(TEMPLATE, [None], STEPS)
     np.testing.assert_array_equal(rows.logits()[5], again.logits()[0])
     assert rows.logits().dtype == np.float32
-
-
-def test_which_labels_have_records_changes_no_bit(load):
-    template = PromptTemplate("{label}: {reference}</s>{label}:", "{label}:")
-    model = load("llama")
-
-    def first(labels: list[str | None]) -> Any:
-        declared = ["a", "a label of many more words"]
-        rows = model.private_rows(template, labels, [MINE] * len(labels), 12, 2, declared=declared)
-        return rows.logits()[0]
-
-    np.testing.assert_array_equal(first(["a"]), first(["a", "a label of many more words"]))

@@ -134,15 +134,6 @@ def test_the_key_comes_from_the_named_variable(server, make, monkeypatch):
         assert "canary" not in str(caught.value)
 
 
-@pytest.mark.parametrize("code", [408, 409, 429, 500, 502, 503, 529])
-def test_asked_again_until_it_gives_up(server, make, code):
-    server.script = lambda number, body: status(code)
-    fails(make(), f"tiny at 127.0.0.1:{server.server_port}: it answers HTTP {code}")
-    assert len(server.requests) == 3
-    server.script = lambda number, body: status(code) if number < 5 else chat("good")
-    assert ask(make()) == ["good"]
-
-
 @pytest.mark.parametrize(
     ("code", "hint"),
     [(401, "Check the key"), (403, "Check the key"), (404, "models.server.model"), (301, "log")],
@@ -225,12 +216,18 @@ GARBAGE = {
 }
 
 
-@pytest.mark.parametrize("name", GARBAGE)
-def test_garbage(server, make, name):
-    server.script = lambda number, body: GARBAGE[name]
-    fails(make(), "its answer is not one of an OpenAI-compatible API, or an error")
+CODES = {f"HTTP {code}": status(code) for code in (408, 409, 429, 500, 502, 503, 529)}
+
+
+@pytest.mark.parametrize("name", [*CODES, *GARBAGE])
+def test_asked_again_until_it_gives_up(server, make, name):
+    reply = (CODES | GARBAGE)[name]
+    said = "its answer is not one of an OpenAI-compatible API, or an error"
+    server.script = lambda number, body: reply
+    told = f"it answers {name}" if name in CODES else said
+    fails(make(), f"tiny at 127.0.0.1:{server.server_port}: {told}")
     assert len(server.requests) == 3
-    server.script = lambda number, body: GARBAGE[name] if number < 5 else chat("good")
+    server.script = lambda number, body: reply if number < 5 else chat("good")
     assert ask(make()) == ["good"]
 
 
@@ -440,9 +437,13 @@ class TestLogitBias:
             make(logit_bias=True).check()
 
 
+def failed(code, error):
+    return code, {}, json.dumps({"error": error}).encode()
+
+
 def refused(parameter, message="no"):
-    error = {"message": message, "param": parameter, "code": "u", "type": "invalid_request_error"}
-    return 400, {}, json.dumps({"error": error}).encode()
+    kind = "invalid_request_error"
+    return failed(400, {"message": message, "param": parameter, "code": "u", "type": kind})
 
 
 def answered(content, finish="stop", **beside):
@@ -526,16 +527,12 @@ def test_an_answer_whose_tokens_went_without_a_text(server, make):
         assert "ower max_tokens" not in str(e.value)
 
 
-def quota(code, error):
-    return code, {}, json.dumps({"error": error}).encode()
-
-
 @pytest.mark.parametrize(
     "reply",
     [
-        quota(402, {"message": "Payment required"}),
-        quota(400, {"message": "Your credit balance is too low", "type": "invalid"}),
-        quota(403, {"message": "insufficient_quota", "type": "invalid"}),
+        failed(402, {"message": "Payment required"}),
+        failed(400, {"message": "Your credit balance is too low", "type": "invalid"}),
+        failed(403, {"message": "insufficient_quota", "type": "invalid"}),
     ],
 )
 def test_a_bill_that_is_not_paid_stops_at_once(server, make, reply):
@@ -623,9 +620,7 @@ def test_a_refusal_is_told_in_the_servers_words(server, make):
         make().check()
     assert KEY not in str(e.value)
     assert "[prompt]" in str(e.value)
-    server.script = lambda number, body: (
-        400, {}, json.dumps({"error": {"message": "no", "failed_generation": REPLY}}).encode()
-    )  # fmt: skip
+    server.script = lambda *_: failed(400, {"message": "no", "failed_generation": REPLY})
     with pytest.raises(ServerError) as e:
         make().check()
     assert REPLY not in str(e.value)
