@@ -25,8 +25,7 @@ def opened(path):
 
 
 def test_a_missing_journal_is_lost_and_never_begun_anew(tmp_path):
-    Journal.create(tmp_path / "j", HEADER)
-    with Journal.open(tmp_path / "j", HEADER) as journal:
+    with opened(tmp_path / "j") as journal:
         journal.draw_all([("t0", lambda: 1)])
     (tmp_path / "j").unlink()
     for _ in range(2):
@@ -78,11 +77,8 @@ def test_draws_are_made_in_order_once_and_replayed(tmp_path):
         assert journal.draw_all([(f"t{n}", lambda n=n: draw(n)) for n in (3, 1, 2)]) == [9, 1, 4]
         assert made == [3, 1, 2]
         assert journal.has_drawn
-        assert journal.draw_all([("t2", never), ("t9", lambda: draw(9)), ("t3", never)]) == [
-            4,
-            81,
-            9,
-        ]
+        mixed = [("t2", never), ("t9", lambda: draw(9)), ("t3", never)]
+        assert journal.draw_all(mixed) == [4, 81, 9]
     with opened(path) as journal:
         assert journal.has_drawn
         assert len(journal) == 4
@@ -254,11 +250,10 @@ def test_an_array_is_drawn_once_on_a_line_of_public_length(tmp_path):
     lengths = []
     for number, values in enumerate(([0, 0, 0], [-(2**63), 2**63 - 1, 7])):
         path = tmp_path / str(number)
-        Journal.create(path, {})
-        with Journal.open(path, {}) as journal:
+        with opened(path) as journal:
             drawn = journal.draw_array("votes", lambda values=values: np.array(values), 3)
-        with Journal.open(path, {}) as journal:
-            again = journal.draw_array("votes", lambda: pytest.fail("drawn twice"), 3)
+        with opened(path) as journal:
+            again = journal.draw_array("votes", never, 3)
         assert drawn.tolist() == again.tolist() == values
         assert drawn.dtype == again.dtype == np.int64
         lengths.append(path.stat().st_size)
@@ -267,8 +262,7 @@ def test_an_array_is_drawn_once_on_a_line_of_public_length(tmp_path):
 
 @pytest.mark.parametrize("wrong", [np.zeros(2, np.int64), np.zeros(3), np.zeros((3, 1), np.int64)])
 def test_an_array_of_another_shape_counts_as_drawn(tmp_path, wrong):
-    Journal.create(tmp_path / "j", {})
-    with Journal.open(tmp_path / "j", {}) as journal:
+    with opened(tmp_path / "j") as journal:
         with pytest.raises(ValueError, match="int64"):
             journal.draw_array("votes", lambda: wrong, 3)
         assert journal.has_drawn
@@ -277,7 +271,6 @@ def test_an_array_of_another_shape_counts_as_drawn(tmp_path, wrong):
 
 
 def test_what_is_kept_is_made_once_and_read_back(tmp_path):
-    Journal.create(tmp_path / "j", {})
     for attempt in range(2):
         made = []
 
@@ -285,7 +278,7 @@ def test_what_is_kept_is_made_once_and_read_back(tmp_path):
             made.append(b"population")
             return made[-1]
 
-        with Journal.open(tmp_path / "j", {}) as journal:
+        with opened(tmp_path / "j") as journal:
             assert journal.public_file("round/0", make) == b"population"
             assert journal.public_file("round/0", make) == b"population"
             assert journal.has_drawn == bool(attempt)  # what is public counts as no draw
@@ -299,8 +292,7 @@ def test_what_is_kept_is_made_once_and_read_back(tmp_path):
 
 @pytest.mark.parametrize("change", [Path.unlink, lambda file: file.write_bytes(b"another")])
 def test_what_was_kept_and_is_gone_or_changed_is_lost(tmp_path, change):
-    Journal.create(tmp_path / "j", {})
-    with Journal.open(tmp_path / "j", {}) as journal:
+    with opened(tmp_path / "j") as journal:
         journal.public_file("round/0", lambda: b"population")
         change(next((tmp_path / "j.kept").iterdir()))
         with pytest.raises(ReleaseLost, match="gone, dropped or changed"):
@@ -378,9 +370,8 @@ def test_a_full_disk_under_a_drawn_file_leaves_it_to_be_drawn_again(tmp_path, fu
 
 def test_what_a_killed_process_wrote_is_durable_before_it_is_replayed(tmp_path, monkeypatch):
     path, synced, real = tmp_path / "j", [], os.fsync
-    Journal.create(path, {"r": 1})
-    with Journal.open(path, {"r": 1}) as journal:
+    with opened(path) as journal:
         journal.draw_all([("a", lambda: 1)])
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), real(fd)))
-    with Journal.open(path, {"r": 1}):
+    with Journal.open(path, HEADER):
         assert path.stat().st_ino in synced

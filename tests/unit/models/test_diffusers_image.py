@@ -2,7 +2,6 @@
 
 import json
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import torch
 from privsyn.errors import ModelError
 from privsyn.models.images.diffusers_image import DiffusionImages
 from privsyn.models.images.image_folders import ImageFacts
-from privsyn.models.loading import describe_role, load_image_model, load_role
+from privsyn.models.loading import describe_role, load_image_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tests.unit.models.tiny_generators import save_stable_diffusion, save_unet
 
@@ -22,6 +21,10 @@ LABELED = {"labels": ["cat", "dog"], "null_class": 2, "steps": 4, "guidance": 1.
 def load(image, seed=0, **settings):
     rng = None if seed is None else np.random.default_rng(seed)
     return load_image_model(ModelsConfig(image=str(image), **settings), CPU, rng=rng)
+
+
+def described(image, **settings):
+    return describe_role(ModelsConfig(image=str(image), **settings), "image")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +115,7 @@ def test_labels_are_the_folder_s(labeled, colors):
         with pytest.raises(ModelError, match=r"cat, dog"):
             call()
     assert len(load(colors).random(1, "whatever")) == 1, "no classes: any label"
-    assert describe_role(ModelsConfig(image=str(labeled)), "image").labels == ("cat", "dog")
+    assert described(labeled).labels == ("cat", "dog")
 
 
 def test_an_image_keeps_its_class(tmp_path):
@@ -173,7 +176,7 @@ def test_a_foreign_image_is_refused(sample, labeled):
 
 def test_what_shapes_an_image_is_in_the_revision(labeled, prompted):
     def revision(image, **settings):
-        return describe_role(ModelsConfig(image=str(image), **settings), "image").revision
+        return described(image, **settings).revision
 
     base = revision(labeled)
     assert base == revision(labeled, image_steps=4), "the folder's own"
@@ -184,63 +187,47 @@ def test_what_shapes_an_image_is_in_the_revision(labeled, prompted):
 
 def test_weights_and_settings_in_subfolders_are_digested(tmp_path):
     folder = save_unet(tmp_path / "m")
-    cfg = ModelsConfig(image=str(folder))
-    seen = {describe_role(cfg, "image").revision}
+    seen = {described(folder).revision}
     for name in ("unet/diffusion_pytorch_model.safetensors", "scheduler/scheduler_config.json"):
         raw = bytearray((folder / name).read_bytes())
         raw = raw.replace(b'"epsilon"', b'"sample"') if name.endswith("json") else raw
         raw[-3] ^= 0 if name.endswith("json") else 1
         (folder / name).write_bytes(raw)
-        seen.add(describe_role(cfg, "image").revision)
+        seen.add(described(folder).revision)
     assert len(seen) == 3
 
 
 def test_native_size_and_mode(labeled, colors, prompted):
-    natives = [
-        describe_role(ModelsConfig(image=str(folder)), "image").image
-        for folder in (labeled, colors, prompted, "builtin")
-    ]
+    natives = [described(folder).image for folder in (labeled, colors, prompted, "builtin")]
     assert natives == [(8, 8, "L"), (8, 8, "RGB"), (16, 16, "RGB"), (28, 28, "L")]
 
 
-def _break(folder, what):
-    weights = folder / "unet" / "diffusion_pytorch_model.safetensors"
-    if what == "weights cut":
-        weights.write_bytes(weights.read_bytes()[:-9])
-    elif what == "no weights":
-        weights.unlink()
-    elif what == "no index":
-        (folder / "model_index.json").unlink()
-    elif what == "labels":
-        (folder / "privsyn.json").write_text(json.dumps({"labels": ["a", "b", "c", "d"]}))
-    elif what == "null class":
-        (folder / "privsyn.json").write_text(json.dumps({"labels": ["a"], "null_class": 0}))
-    elif what == "unet config":
-        (folder / "unet" / "config.json").write_text("{}")
-    elif what == "block":
-        (folder / "privsyn.json").write_text(json.dumps({"pixels_per_block": 2}))
-    elif what == "guidance":
-        (folder / "privsyn.json").write_text(json.dumps({"guidance": 2.0}))
+WEIGHTS = "unet/diffusion_pytorch_model.safetensors"
 
 
 @pytest.mark.parametrize(
-    ("what", "says"),
+    ("file", "content", "says"),
     [
-        ("weights cut", "truncated"),
-        ("no weights", "no weights"),
-        ("no index", "model_index.json is missing"),
-        ("labels", "lists 4 labels for 3 classes"),
-        ("null class", "null_class=0"),
-        ("unet config", "do not fit together"),
-        ("block", "channels in blocks"),
-        ("guidance", "guidance=2 and names no null_class"),
+        (WEIGHTS, "cut", "truncated"),
+        (WEIGHTS, None, "no weights"),
+        ("model_index.json", None, "model_index.json is missing"),
+        ("privsyn.json", {"labels": ["a", "b", "c", "d"]}, "lists 4 labels for 3 classes"),
+        ("privsyn.json", {"labels": ["a"], "null_class": 0}, "null_class=0"),
+        ("unet/config.json", {}, "do not fit together"),
+        ("privsyn.json", {"pixels_per_block": 2}, "channels in blocks"),
+        ("privsyn.json", {"guidance": 2.0}, "guidance=2 and names no null_class"),
     ],
 )
-def test_a_bad_folder_is_refused_in_one_line(what, says, tmp_path):
+def test_a_bad_folder_is_refused_in_one_line(file, content, says, tmp_path):
     folder = save_unet(tmp_path / "m", classes=3)
-    _break(folder, what)
+    if content is None:
+        (folder / file).unlink()
+    elif content == "cut":
+        (folder / file).write_bytes((folder / file).read_bytes()[:-9])
+    else:
+        (folder / file).write_text(json.dumps(content))
     with pytest.raises(ModelError, match=says) as refused:
-        describe_role(ModelsConfig(image=str(folder)), "image")
+        described(folder)
     assert "\n" not in str(refused.value)
 
 
@@ -259,11 +246,6 @@ def test_stable_diffusion_follows_the_contract(prompted):
     assert not np.array_equal(same[0], same[2]), "the label is in the prompt"
 
 
-@pytest.fixture(scope="module")
-def builtin():
-    return load_role(ModelsConfig(), "image", PerformanceConfig(threads=1))
-
-
 def test_a_label_has_its_own_class(labeled):
     cat, dog = (load(labeled).random(3, label) for label in ("cat", "dog"))
     assert not np.array_equal(cat, dog)
@@ -272,16 +254,10 @@ def test_a_label_has_its_own_class(labeled):
 
 
 def test_foreign_labels_are_planned_where_classes_are_any(labeled, colors, prompted):
-    def described(image: object, **settings: Any) -> Any:
-        return describe_role(ModelsConfig(image=str(image), **settings), "image")
-
     ours, foreign = described(labeled), described(labeled, image_class="any")
     assert foreign.labels == ()
-    assert (
-        foreign.revision
-        == f"{ours.revision}+class=any"
-        == load(labeled, image_class="any").revision
-    )
+    assert foreign.revision == f"{ours.revision}+class=any"
+    assert foreign.revision == load(labeled, image_class="any").revision
     for image, hint in ((colors, "alike"), (prompted, "Set it to label")):
         with pytest.raises(ModelError, match=r"models\.image_class=any: ") as refused:
             described(image, image_class="any")

@@ -1,13 +1,18 @@
 """Completions by a local model: the shipped one, and tiny random ones of several architectures."""
 
+import numpy as np
 import pytest
+import torch
+from scipy.stats import chisquare
 
 from privsyn.errors import ModelError
 from privsyn.models.language.answers import as_text
 from privsyn.models.language.degenerate_text import whole_words
+from privsyn.models.language.hf_text import HFTextModel
 from privsyn.models.loading import describe_role, load_language_model, load_role
 from privsyn.models.protocols import Sampling
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from tests.unit.models.tiny_models import save_mixtral
 
 PROMPTS = ["the visit", "my bill is ready please help", "", "text", "an appointment " * 9, "late"]
 CPU = PerformanceConfig(rows_per_pass=4, threads=1)
@@ -26,16 +31,19 @@ def load(folders):
 
 
 def copied(model, **settings):
-    from privsyn.models.language.hf_text import HFTextModel
-
     given = {"source": "test", "revision": model.revision, "rows_per_pass": 4, **settings}
     return HFTextModel(model.network, model.tokenizer, **given)
 
 
 def seeded(model, seed, **settings):
-    import torch
-
     return copied(model, generator=torch.Generator().manual_seed(seed), **settings)
+
+
+def sampler():
+    """A model that only samples: without a network."""
+    model = HFTextModel.__new__(HFTextModel)
+    model._generator = torch.Generator().manual_seed(3)
+    return model
 
 
 ALL = ["tiny", "llama", "chat", "gpt2", "sliding", "softcapped", "hybrid", "falcon"]
@@ -55,7 +63,6 @@ def test_one_completion_a_prompt_in_order_whatever_the_batch(load, name):
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "chat"])
 def test_greedy_completions_are_those_of_transformers(load, name):
-    import torch
     from transformers import AutoModelForCausalLM
 
     model = load(name)
@@ -77,14 +84,7 @@ def test_greedy_completions_are_those_of_transformers(load, name):
 
 
 def test_tokens_are_drawn_in_proportion():
-    import numpy as np
-    import torch
-    from scipy.stats import chisquare
-
-    from privsyn.models.language.hf_text import HFTextModel
-
-    model = HFTextModel.__new__(HFTextModel)
-    model._generator = torch.Generator().manual_seed(3)
+    model = sampler()
     logits = torch.tensor([0.0, 2.0, -torch.inf, 1.0, 3.0])
     rows = logits.repeat(20_000, 1)
 
@@ -134,14 +134,7 @@ def test_what_prompts_begin_with_is_read_once_and_changes_nothing(load, name, mo
 @pytest.mark.parametrize("spread", [0.1, 4.0])
 def test_a_nucleus_is_that_of_the_whole_vocabulary(spread):
     """Flat rows and steep ones; within it columns are as likely as they were."""
-    import numpy as np
-    import torch
-    from scipy.stats import chisquare
-
-    from privsyn.models.language.hf_text import HFTextModel
-
-    model = HFTextModel.__new__(HFTextModel)
-    model._generator = torch.Generator().manual_seed(3)
+    model = sampler()
     row = torch.randn(300, generator=torch.Generator().manual_seed(5)) * spread
     order = row.sort(descending=True)
     shares = order.values.double().softmax(-1)
@@ -162,8 +155,6 @@ def test_a_nucleus_is_that_of_the_whole_vocabulary(spread):
 @pytest.mark.parametrize("name", ["llama", "chat"])
 def test_a_row_stops_at_its_end(load, name, monkeypatch):
     """The end is forced upon single rows at single steps; the others go on as they would."""
-    import torch
-
     model = load(name)
     free = model.complete(PROMPTS, max_tokens=10, temperature=0)
     batch = copied(model, rows_per_pass=len(PROMPTS))
@@ -275,8 +266,6 @@ def test_identity_is_that_of_the_language_model(load, folders):
 
 @pytest.mark.gpu
 def test_on_cuda(folders):
-    import torch
-
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     gpu = PerformanceConfig(rows_per_pass=4)
@@ -321,26 +310,7 @@ def test_tokens_of_a_text_are_distinct_and_say_something(load, name):
 
 def test_a_mixture_of_experts_may_read_public_prompts(tmp_path):
     """Row independence is asked for where private rows go; they never go through a TextModel."""
-    import torch
-    from transformers import MixtralConfig, MixtralForCausalLM
-
-    from tests.unit.models.tiny_models import save_tokenizer
-
-    torch.manual_seed(7)
-    MixtralForCausalLM(
-        MixtralConfig(
-            vocab_size=save_tokenizer(tmp_path),
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=1,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            num_local_experts=4,
-            max_position_embeddings=128,
-            eos_token_id=1,
-        )
-    ).save_pretrained(tmp_path)
-    cfg = ModelsConfig(language=str(tmp_path))
+    cfg = ModelsConfig(language=str(save_mixtral(tmp_path)))
     model = load_role(cfg, "text", CPU)
     assert len(model.complete(PROMPTS, max_tokens=3, temperature=1.0)) == len(PROMPTS)
     for refused in (lambda: load_language_model(cfg, CPU), lambda: describe_role(cfg, "language")):
@@ -357,8 +327,7 @@ def test_sampling_follows_the_generator(load):
     model = load("llama")
 
     def draw(seed):
-        out = seeded(model, seed).complete(PROMPTS, max_tokens=8, temperature=1.0)
-        return out
+        return seeded(model, seed).complete(PROMPTS, max_tokens=8, temperature=1.0)
 
     assert draw(1) == draw(1) != draw(2)
     same = ["the visit"] * 8

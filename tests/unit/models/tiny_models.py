@@ -102,6 +102,11 @@ def save_softcapped(folder):
     return _save(folder, 4, "Gemma2", **_SMALL, **_WIDE, **_HEADS, head_dim=8, sliding_window=8)
 
 
+def save_mixtral(folder):
+    """Four experts that share rows out among them."""
+    return _save(folder, 7, "Mixtral", **_SMALL, **_WIDE, **_HEADS, num_local_experts=4)
+
+
 def save_bert(folder, **settings):
     """A BERT as it is published: attention in both directions, no end-of-text token."""
     import torch
