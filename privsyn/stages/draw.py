@@ -187,9 +187,10 @@ def _refuse_other(plan: Plan, role: str, use: ModelUse, model: Any) -> None:
         setting = ROLES[role].setting
         raise ModelError(
             f"the {role} model is not the one release {plan.id} was planned with, which is "
-            f"{use.source}: {setting} names another, or its files changed.",
-            hint=f"Set {setting}={use.source} (-S), or put its files back, and run again; or "
-            "plan a new release.",
+            f"{use.source} in {use.dtype}: {setting} names another, models.dtype is another, or "
+            "its files changed.",
+            hint=f"Set {setting}={use.source} and models.dtype={use.dtype} (-S), or put its files "
+            "back, and run again; or plan a new release.",
         )
 
 

@@ -66,8 +66,11 @@ def test_another_unit_column_is_another_account(make_project):
 def test_another_model_than_planned_draws_nothing(make_project):
     ctx = make_project().context()
     planned = begin_release(ctx)
-    with pytest.raises(ModelError, match="its files changed"):
+    with pytest.raises(ModelError, match="its files changed") as refused:
         generate(ctx, planned, 0, Backends({"language": FakeLogitModel()}))
+    # the same files in another dtype write other texts, so the way back names both
+    use = planned.models["language"]
+    assert f"models.language={use.source} and models.dtype={use.dtype}" in refused.value.hint
     assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
 
 
