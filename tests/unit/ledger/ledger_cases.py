@@ -48,15 +48,18 @@ class Clock:
         self.now += timedelta(**span)
 
 
-def reserve(ledger, release, event=None):
-    return ledger.releases.reserve(
-        "clinic", release, event or Pure(1.0), method="toy", guarantee=Guarantee(1.0, 1e-6)
-    )
+def reserve(ledger, release, event=None, *, account="clinic", **says):
+    says = {"method": "toy", "guarantee": Guarantee(1.0, 1e-6)} | says
+    return ledger.releases.reserve(account, release, event or Pure(1.0), **says)
+
+
+def begin(ledger, release, event=None):
+    reserve(ledger, release, event)
+    return ledger.releases.begin(release, "/s", "n")
 
 
 def finish(ledger, release, event=None):
-    reserve(ledger, release, event)
-    ledger.releases.begin(release, f"/scratch/{release}", "n")
+    begin(ledger, release, event)
     return ledger.releases.commit(release, "a" * 64, "b" * 64)
 
 

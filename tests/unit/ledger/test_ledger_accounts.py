@@ -28,7 +28,7 @@ from privsyn.ledger.accounts import Asked
 from privsyn.ledger.entries import moment
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec, Split
-from tests.unit.ledger.ledger_cases import PURE, RENYI, finish, reserve
+from tests.unit.ledger.ledger_cases import PURE, RENYI, begin, finish, reserve
 
 
 def test_opening_is_idempotent_and_draws_one_key(ledger):
@@ -155,11 +155,11 @@ def test_accounts_refuse_events_whose_claim_does_not_hold(lite):
     lite.accounts.open(swap)
     sampled = Composed((ZCDP(0.001), SampledGaussian(rate=0.01, noise_multiplier=2.0, steps=10)))
     with pytest.raises(BudgetError, match="replace_one"):
-        lite.releases.reserve("swap", "r", sampled, method="toy", guarantee=Guarantee(1.0, 1e-6))
+        reserve(lite, "r", sampled, account="swap")
     assert not lite.accounts.preview(swap, sampled).fits
     drawn = RandomAllocation(BoundedRange(0.1, 8), 20)
     with pytest.raises(BudgetError, match="a random allocation does not hold"):
-        lite.releases.reserve("swap", "r", drawn, method="toy", guarantee=Guarantee(1.0, 1e-6))
+        reserve(lite, "r", drawn, account="swap")
 
 
 def test_preview_creates_nothing(tmp_path):
@@ -269,8 +269,7 @@ def test_what_may_still_draw_counts_however_long_ago_it_was_reserved(ledger, clo
 
 def test_the_window_begins_at_the_end_of_a_release(ledger, clock):
     ledger.accounts.open(MONTH)
-    reserve(ledger, "slow", Pure(1.0))
-    ledger.releases.begin("slow", "/s", "n")
+    begin(ledger, "slow", Pure(1.0))
     clock.pass_(days=29)
     ledger.releases.commit("slow", "a" * 64, "b" * 64)  # may have drawn until now
     clock.pass_(days=29)
@@ -347,8 +346,7 @@ def test_a_release_is_charged_its_loss_at_the_accounts_own_order(lite, event):
 def test_a_clock_that_goes_back_takes_nothing_out_of_a_window(ledger, clock):
     """A release that a clock 40 days behind commits has not left a window of 30 days."""
     ledger.accounts.open(MONTH)
-    reserve(ledger, "one", Pure(0.9))
-    ledger.releases.begin("one", "/scratch/one", "n")
+    begin(ledger, "one", Pure(0.9))
     clock.pass_(days=-40)
     ledger.releases.commit("one", "a" * 64, "b" * 64)
     committed = ledger.history("one")[-1]

@@ -10,13 +10,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import ZCDP, DiscreteGaussian, Disjoint, Pure, dump
 from privsyn.errors import BudgetExceeded, VerificationError
 from privsyn.ledger import chain, schema
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec, Split
-from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, reserve
+from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, begin, reserve
 
 A, B = "a" * 64, "b" * 64
 
@@ -135,7 +134,7 @@ def test_an_edit_is_found_and_nothing_is_spent(full, statement, named):
 
 def test_an_edited_account_does_not_stop_the_others(full):
     tamper(full, "UPDATE ledger_entry SET loss = 0 WHERE release_id = 'done'")
-    full.releases.reserve("labs", "x", ZCDP(1e-6), method="toy", guarantee=Guarantee(1.0, 1e-6))
+    reserve(full, "x", ZCDP(1e-6), account="labs")
     with pytest.raises(VerificationError, match="release done was edited, loss"):
         full.verify()
 
@@ -202,8 +201,7 @@ def forge(connection: Connection, row: chain.Change, body: dict[str, object], ke
 def test_what_was_reserved_by_a_fast_clock_still_fits_the_period_where_it_begins(lite, clock):
     """Two releases of the whole period cap; the second was reserved by a clock a month ahead."""
     lite.accounts.open(dataclasses.replace(PURE, period_days=30, period_epsilon=1.0))
-    reserve(lite, "one")
-    lite.releases.begin("one", "/scratch/one", "n")
+    begin(lite, "one")
     begun = lite.history("one")[-1]
     lite.releases.commit("one", "a" * 64, "b" * 64)
     clock.pass_(days=31)

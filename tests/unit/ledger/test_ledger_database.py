@@ -12,7 +12,7 @@ from privsyn.dp.events import Pure
 from privsyn.errors import AccountMismatch, BudgetError, ConfigError, LedgerUnavailable
 from privsyn.ledger import database, schema
 from privsyn.ledger.ledger import Ledger
-from tests.unit.ledger.ledger_cases import PURE, Clock, reserve
+from tests.unit.ledger.ledger_cases import PURE, Clock, begin, reserve
 
 
 def mode(path):
@@ -154,8 +154,7 @@ def test_a_ledger_deleted_meanwhile_is_never_made_anew(tmp_path):
     path = tmp_path / "ledger.db"
     maker = Ledger(f"sqlite:///{path}")
     maker.accounts.open(PURE)
-    reserve(maker, "r")
-    maker.releases.begin("r", "/s", "n")
+    begin(maker, "r")
     lease = maker.leases.acquire("r", "shard-0")
     reader = Ledger(f"sqlite:///{path}")
     assert len(reader.releases.all()) == 1

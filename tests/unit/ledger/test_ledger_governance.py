@@ -25,7 +25,7 @@ from privsyn.ledger.entries import Cost
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.settings import AccountConfig, approval_of
 from privsyn.ledger.spec import NONE, AccountSpec, Terms
-from tests.unit.ledger.ledger_cases import PURE, RENYI, finish, terms
+from tests.unit.ledger.ledger_cases import PURE, RENYI, finish, reserve, terms
 
 DELTA = 1e-6
 SMALL, LARGE = ZCDP(0.001), ZCDP(0.02)  # epsilons of about .2 and 1
@@ -45,7 +45,7 @@ def held(**rules):
 
 def ask(ledger, release, event=LARGE, method="toy", **says):
     said = Guarantee(says.get("epsilon", 0.01), says.get("delta", DELTA))
-    return ledger.releases.reserve("clinic", release, event, method=method, guarantee=said)
+    return reserve(ledger, release, event, method=method, guarantee=said)
 
 
 def digest_of(ledger, release):
@@ -54,10 +54,9 @@ def digest_of(ledger, release):
     return str(request.body["digest"])
 
 
-def approve(ledger, release, by, *, approved=True):
-    ledger.approvals.decide(
-        release, What.SPEND, digest_of(ledger, release), approved=approved, approver=by
-    )
+def approve(ledger, release, by, *, approved=True, **who):
+    digest = digest_of(ledger, release)
+    ledger.approvals.decide(release, What.SPEND, digest, approved=approved, approver=by, **who)
 
 
 def as_(user, ledger, driver="cli"):
@@ -327,14 +326,7 @@ def test_of_airflow_the_name_that_answered_counts_and_not_the_run_s(ledger):
     with pytest.raises(ApprovalNeeded):
         ask(run, "r1")
     with pytest.raises(ApprovalNeeded):
-        run.approvals.decide(
-            "r1",
-            What.SPEND,
-            digest_of(ledger, "r1"),
-            approved=True,
-            approver="Alice A.",
-            approver_id="alice",
-        )
+        approve(run, "r1", "Alice A.", approver_id="alice")
     approve(run, "r1", "bob")
     ask(run, "r1")
 

@@ -1,5 +1,6 @@
 """The journal in the ledger's database: the same promises as the file's, for one writer of many."""
 
+from contextlib import contextmanager
 from datetime import timedelta
 
 import numpy as np
@@ -48,6 +49,14 @@ def opened(ledger, place, lease):
     return LedgerJournal.open(ledger.draws, place, lease, HEADER)
 
 
+@contextmanager
+def drawing(ledger, place):
+    """Lease and journal of the part, while a block lasts."""
+    with ledger.leases.acquire(place.release_id, PART) as lease:
+        with opened(ledger, place, lease) as journal:
+            yield lease, journal
+
+
 def never():
     raise AssertionError("drawn again")
 
@@ -60,15 +69,10 @@ def rows_in(ledger):
 
 def test_draws_are_replayed_by_whoever_comes_next(ledger, tmp_path):
     place = begin(ledger, tmp_path)
-    with (
-        ledger.leases.acquire(place.release_id, PART) as lease,
-        opened(ledger, place, lease) as journal,
-    ):
+    with drawing(ledger, place) as (lease, journal):
         assert not journal.has_drawn
-        assert journal.draw_all([("a", lambda: 5), ("b", lambda: [1.5, SECRET])]) == [
-            5,
-            [1.5, SECRET],
-        ]
+        drawn = journal.draw_all([("a", lambda: 5), ("b", lambda: [1.5, SECRET])])
+        assert drawn == [5, [1.5, SECRET]]
         array = journal.draw_array("c", lambda: np.arange(-3, 4), 7)
         assert journal.public_file("p", lambda: b"public") == b"public"
         assert journal.draw_file("f", lambda: b"file") == b"file"
@@ -78,10 +82,7 @@ def test_draws_are_replayed_by_whoever_comes_next(ledger, tmp_path):
     assert entries(ledger.draws, again, PART) == ledger.leases.parts(place.release_id)[PART] == 5
     assert public_file(ledger.draws, again, PART, "p") == b"public"
     assert public_file(ledger.draws, again, PART, "q") is None
-    with (
-        ledger.leases.acquire(place.release_id, PART) as lease,
-        opened(ledger, again, lease) as journal,
-    ):
+    with drawing(ledger, again) as (_, journal):
         assert journal.has_drawn
         assert journal.draw_all([("b", never), ("a", never)]) == [[1.5, SECRET], 5]
         assert (journal.draw_array("c", never, 7) == array).all()
@@ -97,10 +98,7 @@ def test_draws_are_replayed_by_whoever_comes_next(ledger, tmp_path):
 
 def test_rows_are_as_long_as_their_keys_make_them(ledger, tmp_path):
     place = begin(ledger, tmp_path)
-    with (
-        ledger.leases.acquire(place.release_id, PART) as lease,
-        opened(ledger, place, lease) as journal,
-    ):
+    with drawing(ledger, place) as (_, journal):
         for number, value in enumerate((0, -(2**63), 1.7976931348623157e308, 7)):
             journal.draw_all([(f"k{number}", lambda value=value: value)])
         for number, size in enumerate((3, 3)):
@@ -140,7 +138,7 @@ def test_of_two_that_believe_they_own_a_part_one_writes(ledger, clock, tmp_path)
 def test_with_a_release_its_key_and_draws_end(ledger, tmp_path, end):
     place = begin(ledger, tmp_path)
     name = place.release_id
-    with ledger.leases.acquire(name, PART) as lease, opened(ledger, place, lease) as journal:
+    with drawing(ledger, place) as (_, journal):
         journal.draw_all([("a", lambda: 1)])
         if end == "lose":
             ledger.releases.lose(name, "why")
@@ -185,7 +183,7 @@ def test_another_key_is_refused_before_anything_is_drawn(ledger, tmp_path, monke
 def test_entries_that_were_changed_moved_or_lost_are_found(ledger, tmp_path):
     place = begin(ledger, tmp_path)
     name = place.release_id
-    with ledger.leases.acquire(name, PART) as lease, opened(ledger, place, lease) as journal:
+    with drawing(ledger, place) as (_, journal):
         for key in "abc":
             journal.draw_all([(key, lambda: 1)])
     table = schema.draws
@@ -220,10 +218,7 @@ def test_entries_that_were_changed_moved_or_lost_are_found(ledger, tmp_path):
 
 def test_a_draw_that_raised_is_not_followed_by_another(ledger, tmp_path):
     place = begin(ledger, tmp_path)
-    with (
-        ledger.leases.acquire(place.release_id, PART) as lease,
-        opened(ledger, place, lease) as journal,
-    ):
+    with drawing(ledger, place) as (_, journal):
         with pytest.raises(ZeroDivisionError):
             journal.draw_all([("a", lambda: 1), ("b", lambda: 1 // 0)])
         with pytest.raises(ReleaseLost, match="a draw raised before it was written"):

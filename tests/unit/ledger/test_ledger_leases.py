@@ -6,7 +6,7 @@ from privsyn.errors import BudgetError, LeaseHeld, LedgerUnavailable, ReleaseLos
 from privsyn.ledger import leases
 from privsyn.ledger.leases import Holder
 from privsyn.ledger.ledger import Ledger
-from tests.unit.ledger.ledger_cases import PURE, reserve
+from tests.unit.ledger.ledger_cases import PURE, begin, reserve
 
 A, B = "a" * 64, "b" * 64
 
@@ -14,8 +14,7 @@ A, B = "a" * 64, "b" * 64
 @pytest.fixture
 def begun(ledger):
     ledger.accounts.open(PURE)
-    reserve(ledger, "r")
-    ledger.releases.begin("r", "/s", "n")
+    begin(ledger, "r")
     return ledger
 
 
@@ -113,8 +112,7 @@ def test_without_start_times_the_process_id_decides(monkeypatch):
 def test_the_heartbeat_keeps_a_lease_and_ends_with_the_block(url):
     ledger = Ledger(url)
     ledger.accounts.open(PURE)
-    reserve(ledger, "r")
-    ledger.releases.begin("r", "/s", "n")
+    begin(ledger, "r")
     beats = threading.Semaphore(0)
     with ledger.leases.acquire("r", "shard-0", ttl=3) as lease:
         renew = lease._renew
@@ -208,8 +206,7 @@ def test_the_error_in_the_block_goes_first(begun):
 
 def test_a_ledger_that_stays_away_ends_the_lease(lite, tmp_path, monkeypatch):
     lite.accounts.open(PURE)
-    reserve(lite, "r")
-    lite.releases.begin("r", "/s", "n")
+    begin(lite, "r")
     file = tmp_path / "state" / "ledger.db"
     with pytest.raises(LedgerUnavailable), lite.leases.acquire("r", "shard-0", ttl=0.2) as lease:  # noqa: PT012
         file.write_bytes(b"not a database at all, not any more" * 100)

@@ -7,7 +7,6 @@ from threading import Barrier
 
 import pytest
 
-from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Pure
 from privsyn.errors import (
     AccountMismatch,
@@ -20,7 +19,7 @@ from privsyn.errors import (
 from privsyn.ledger.database import _parse
 from privsyn.ledger.entries import DatasetSource, State
 from privsyn.ledger.ledger import Ledger
-from tests.unit.ledger.ledger_cases import PURE, reserve
+from tests.unit.ledger.ledger_cases import PURE, begin, reserve
 
 ANN = {"user": "ann", "driver": "airflow", "dag_id": "privsyn_toy", "run_id": "manual__1"}
 BOB = {"user": "bob", "driver": "cli"}
@@ -28,13 +27,8 @@ BOB = {"user": "bob", "driver": "cli"}
 
 def of(ledger, release, version, content, *, account="clinic"):
     """Reserve a release made from a file."""
-    return ledger.releases.reserve(
-        account,
-        release,
-        Pure(0.1),
-        method="toy",
-        guarantee=Guarantee(0.1, 0.0),
-        source=DatasetSource(version, content),
+    return reserve(
+        ledger, release, Pure(0.1), account=account, source=DatasetSource(version, content)
     )
 
 
@@ -105,8 +99,7 @@ def test_refusals_are_rows_and_cost_nothing(url, clock):
 
 def test_what_a_retry_may_mend_is_no_refusal(lite):
     lite.accounts.open(PURE)
-    reserve(lite, "r")
-    lite.releases.begin("r", "/s", "n")
+    begin(lite, "r")
     with lite.leases.acquire("r", "shard-0"), pytest.raises(Exception, match="drawing"):
         lite.leases.acquire("r", "shard-0")
     with pytest.raises(Exception, match="does not hold its draws"):
@@ -199,8 +192,7 @@ def test_a_reservation_that_named_no_file_is_judged_by_the_one_it_begins_with(le
     ledger.accounts.open(PURE)
     ledger.accounts.open(dataclasses.replace(PURE, name="labs", dataset="labs"))
     of(ledger, "theirs", "v1", "bb")
-    guarantee = Guarantee(0.1, 0.0)
-    ledger.releases.reserve("labs", "r", Pure(0.1), method="toy", guarantee=guarantee)
+    reserve(ledger, "r", Pure(0.1), account="labs")
     with pytest.raises(BudgetError, match="account clinic has paid"):
         of(ledger, "r", "v1", "bb", account="labs")
 
@@ -232,8 +224,7 @@ def test_without_a_ledger_there_is_no_source_key(lite):
 
 def test_the_count_of_draws_is_told_with_the_lease_and_only_grows(ledger):
     ledger.accounts.open(PURE)
-    reserve(ledger, "r")
-    ledger.releases.begin("r", "/s", "n")
+    begin(ledger, "r")
     assert ledger.leases.parts("r") == {}
     drawn = 7
     with ledger.leases.acquire("r", "shard-0") as lease:
@@ -260,14 +251,7 @@ def test_a_file_is_paid_for_by_one_account(url):
         ledger = Ledger(url)
         start.wait()
         try:
-            ledger.releases.reserve(
-                name,
-                f"r-{name}",
-                Pure(0.1),
-                method="toy",
-                guarantee=Guarantee(0.1, 0.0),
-                source=DatasetSource("v1", "aa"),
-            )
+            of(ledger, f"r-{name}", "v1", "aa", account=name)
         except BudgetError as error:
             return str(error)
         return "paid"

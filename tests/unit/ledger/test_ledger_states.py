@@ -6,7 +6,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import ZCDP, Pure
 from privsyn.errors import (
     BudgetError,
@@ -19,7 +18,7 @@ from privsyn.errors import (
 )
 from privsyn.ledger.entries import Entry, State
 from privsyn.ledger.ledger import Ledger
-from tests.unit.ledger.ledger_cases import PURE, RENYI, reserve
+from tests.unit.ledger.ledger_cases import PURE, RENYI, begin, finish, reserve
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 
@@ -91,7 +90,7 @@ def test_an_unknown_release_is_named(lite, call):
     with pytest.raises(BudgetError, match="release r is not in the ledger"):
         CALLS[call](lite)
     with pytest.raises(BudgetError, match="account other is not in the ledger"):
-        lite.releases.reserve("other", "r", Pure(1.0), method="toy", guarantee=Guarantee(1.0, 0.0))
+        reserve(lite, "r", account="other")
 
 
 def test_a_void_release_gives_back_once_and_is_charged_anew(ledger, clock):
@@ -120,18 +119,14 @@ def test_a_known_release_with_another_cost_is_refused(lite):
         with pytest.raises(VerificationError, match="release r is in the ledger with cost"):
             reserve(lite, "r", event)
     with pytest.raises(VerificationError, match="method"):
-        lite.releases.reserve(
-            "clinic", "r", ZCDP(0.01), method="other", guarantee=Guarantee(1.0, 1e-6)
-        )
+        reserve(lite, "r", ZCDP(0.01), method="other")
     # another machine's last digit is no other release, and what was charged first stays
     assert reserve(lite, "r", ZCDP(0.01 * (1 + 1e-14))).event["rho"] == 0.01
 
 
 def test_another_digest_at_commit_is_refused(lite):
     lite.accounts.open(PURE)
-    reserve(lite, "r")
-    lite.releases.begin("r", "/s", "n")
-    lite.releases.commit("r", A, B)
+    finish(lite, "r")
     for pair in ((C, B), (A, C)):
         with pytest.raises(VerificationError, match="committed with another"):
             lite.releases.commit("r", *pair)
@@ -167,8 +162,7 @@ def test_offspring_is_of_a_committed_release_alone(lite, state):
 
 def test_a_replaced_scratch_waits_for_whoever_draws(ledger, clock):
     ledger.accounts.open(PURE)
-    reserve(ledger, "r")
-    ledger.releases.begin("r", "/s", "n")
+    begin(ledger, "r")
     lease = ledger.leases.acquire("r", "shard-1", ttl=60)
     for _ in range(2):  # this process's own lease counts as well: a thread of it may be drawing
         with pytest.raises(LeaseHeld, match="is drawing its shard-1"):
@@ -181,8 +175,7 @@ def test_a_replaced_scratch_waits_for_whoever_draws(ledger, clock):
         ("s", lambda lease: ledger.leases.release(lease)),
         ("t", lambda lease: clock.pass_(seconds=60)),
     ):
-        reserve(ledger, name)
-        ledger.releases.begin(name, "/s", "n")
+        begin(ledger, name)
         end(ledger.leases.acquire(name, "shard-1", ttl=60))
         for nonce in ("fresh", "n"):  # final: not even the first scratch may go on
             with pytest.raises(ReleaseLost, match="scratch was replaced"):
@@ -195,8 +188,7 @@ def test_a_replaced_scratch_waits_for_whoever_draws(ledger, clock):
 def test_a_driver_elsewhere_can_neither_resume_nor_end_a_release(ledger, monkeypatch):
     """Without its scratch, that is: a worker with a disk of its own must not end what it sees."""
     ledger.accounts.open(PURE)
-    reserve(ledger, "r")
-    ledger.releases.begin("r", "/s", "n")
+    begin(ledger, "r")
     before = ledger.history()
     with pytest.raises(LeaseHeld, match=r"begun in /s on .*and /elsewhere on .* its cost is paid"):
         ledger.releases.begin("r", "/elsewhere", "another")
@@ -215,8 +207,7 @@ def test_a_driver_elsewhere_can_neither_resume_nor_end_a_release(ledger, monkeyp
 def test_what_a_release_is_is_its_nonce_not_its_host_or_folder(ledger, monkeypatch):
     """A second worker on the shared folder, a renamed machine, a new container, a moved folder."""
     ledger.accounts.open(PURE)
-    reserve(ledger, "r")
-    first = ledger.releases.begin("r", "/s", "n")
+    first = begin(ledger, "r")
     for host, scratch in (
         ("worker-1", "/x/../s"),
         ("worker-2", "/s"),
@@ -273,15 +264,8 @@ def test_no_order_of_calls_exceeds_the_cap(tmp_path_factory, calls):
 def test_what_an_older_version_made_is_not_charged_again(ledger):
     ledger.accounts.open(PURE)
 
-    def asked(release: str, digest: str | None = A) -> Entry:
-        return ledger.releases.reserve(
-            "clinic",
-            release,
-            Pure(0.5),
-            method="toy",
-            guarantee=Guarantee(0.5, 0.0),
-            settings_digest=digest,
-        )
+    def asked(release, digest=A):
+        return reserve(ledger, release, Pure(0.5), settings_digest=digest)
 
     asked("old")
     asked("other", B)
@@ -308,12 +292,9 @@ def test_a_release_is_given_up_in_any_state_but_committed(lite):
     reserve(lite, "r")
     assert lite.releases.give_up("r", "why").state is State.VOID
     assert lite.releases.give_up("r", "why").state is State.VOID
-    reserve(lite, "r")
-    lite.releases.begin("r", "/s", "n")
+    begin(lite, "r")
     assert lite.releases.give_up("r", "why").state is State.LOST
     assert lite.accounts.balance("clinic").spent == 1
-    reserve(lite, "s")
-    lite.releases.begin("s", "/s", "n")
-    lite.releases.commit("s", A, B)
+    finish(lite, "s")
     with pytest.raises(BudgetError, match="release s is COMMITTED"):
         lite.releases.give_up("s", "why")
