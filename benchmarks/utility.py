@@ -127,14 +127,10 @@ def drawn(
 
 
 class Judge:
-    """The rulers of a release, loaded once: each text is embedded once however often it is judged.
+    """The rulers of a release, loaded once; each text is embedded once."""
 
-    Args:
-        threads: CPU threads of both encoders.
-    """
-
-    def __init__(self, threads: int | None = None) -> None:
-        performance = PerformanceConfig(threads=threads)
+    def __init__(self) -> None:
+        performance = PerformanceConfig()
         self._measures = EmbeddedOnce(lambda: load_measuring_encoder(None, performance))
         self._votes = EmbeddedOnce(lambda: load_embedder(ModelsConfig(), performance))
 

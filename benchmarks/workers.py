@@ -72,7 +72,7 @@ def _timed(base: Path, ledger: str, cores: list[int], arguments: argparse.Namesp
             "invisible_ink": METHODS["invisible_ink"]
             | {"max_tokens": arguments.tokens, "texts_per_label": arguments.texts}
         },
-        performance={"shards": SHARDS, "threads": 1},
+        performance={"shards": SHARDS},
     )
     first.write(rows(400, 200))
     ctx = open_context(first.params)

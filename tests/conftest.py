@@ -21,6 +21,7 @@ AIRFLOW_HOME = tempfile.mkdtemp(prefix="privsyn-airflow-")
 atexit.register(shutil.rmtree, AIRFLOW_HOME, ignore_errors=True)
 os.environ["AIRFLOW_HOME"] = AIRFLOW_HOME
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # models are small, and several processes test
 
 # A busy machine takes its time: how long an example took says nothing about the code.
 BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

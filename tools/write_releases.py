@@ -94,7 +94,7 @@ PARAMS = {
     "pipeline": list(METHODS),
     "methods": METHODS,
     "models": {"language": "tiny"},
-    "performance": {"shards": 2, "rows_per_pass": 16, "threads": 1},
+    "performance": {"shards": 2, "rows_per_pass": 16},
 }
 
 

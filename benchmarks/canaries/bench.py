@@ -156,7 +156,7 @@ def project(folder: Path, bench: Bench) -> Path:
         "methods": {bench.method: {**METHODS[bench.method], **bench.settings}},
         "evaluate": {"by": "nothing"},
         "performance": {
-            "shards": bench.units, "threads": 1,
+            "shards": bench.units,
             "rows_per_pass": 2 if bench.method in ("invisible_ink", "private_prediction") else 16,
         },
     }  # fmt: skip

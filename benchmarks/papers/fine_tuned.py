@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from privsyn.models.model_files import refuse_adapter
 from privsyn.models.model_identity import locate
 from privsyn.models.references import ModelReference
-from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import reading, ready
 
 SEEDS = 3
@@ -34,7 +33,6 @@ _EPOCHS, _FEWEST_STEPS = 5, 60
 
 def predict_fine_tuned(
     reference: ModelReference,
-    performance: PerformanceConfig,
     train: Sequence[tuple[str, str]],
     tested: Sequence[str],
 ) -> NDArray[np.str_]:
@@ -42,7 +40,6 @@ def predict_fine_tuned(
 
     Args:
         reference: The model's directory: an encoder or a causal model, with its tokenizer.
-        performance: Device and threads.
         train: Text and label, at least one.
         tested: Texts.
 
@@ -55,7 +52,7 @@ def predict_fine_tuned(
     import torch
 
     answers = []
-    with ready(performance) as device, torch.random.fork_rng():
+    with ready() as device, torch.random.fork_rng():
         for seed in range(SEEDS):
             torch.manual_seed(seed)
             model, tokenizer = _new_model(reference, len(labels))
@@ -145,7 +142,7 @@ def accuracies(release: Path, model: Path, real: Path) -> list[float]:
     train, tested = sides
     texts, labels = [text for text, _ in tested], np.array([label for _, label in tested])
     named = ModelReference("MODEL", str(model))
-    found = predict_fine_tuned(named, PerformanceConfig(), train, texts)
+    found = predict_fine_tuned(named, train, texts)
     return [float(share) for share in (found == labels).mean(axis=1)]
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsyn.evaluation.metrics import Metric, evenly_spaced, metrics_of
-from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
 
 if TYPE_CHECKING:
@@ -82,7 +81,6 @@ def next_token_accuracy(
     max_tokens: int,
     called: str = "student",
     template: PromptTemplate | None = None,
-    performance: PerformanceConfig | None = None,
 ) -> list[Metric]:
     """How often a model's most likely next token is the real one.
 
@@ -96,7 +94,6 @@ def next_token_accuracy(
         max_tokens: Most tokens of a text.
         called: What the model is called in the metrics' names.
         template: The prompt. None: that of the model's ``privsyn.json``.
-        performance: Device and threads. None: the machine's defaults.
 
     Returns:
         ``<called>.next_token_accuracy`` (a share) and its interval, ``<called>.commonest_token``
@@ -114,7 +111,7 @@ def next_token_accuracy(
     hits: list[int] = []
     lengths: list[int] = []
     nats, seen = 0.0, Counter[int]()
-    with ready(performance or PerformanceConfig()) as device, torch.inference_mode():
+    with ready() as device, torch.inference_mode():
         tokenizer = student.read_tokenizer(model_folder)
         model = student.read_model(model_folder).to(device).eval()
         template = template or student.prompt_of(model_folder)

@@ -56,13 +56,13 @@ def load_language_model(cfg: ModelsConfig, performance: PerformanceConfig) -> HF
 
     Args:
         cfg: Names the model.
-        performance: Device, rows per pass and threads (the latter set for the whole process).
+        performance: Rows per pass.
 
     Raises:
         ModelError: The model is missing, incomplete, unreachable, or of an unusable kind.
     """
     identity = describe(cfg)
-    model, tokenizer = _load_causal(cfg, performance, reads_private=True)
+    model, tokenizer = _load_causal(cfg, reads_private=True)
     from privsyn.models.language.hf_logits import HFLogitModel
 
     return HFLogitModel(model, tokenizer, **_facts(identity, performance))
@@ -76,7 +76,7 @@ def load_text_model(cfg: ModelsConfig, performance: PerformanceConfig) -> TextMo
 
     Args:
         cfg: Names the model or the server.
-        performance: Device, rows per pass and threads (the latter set for the whole process).
+        performance: Rows per pass.
 
     Raises:
         ModelError: As load_language_model; retryable where a server does not answer.
@@ -88,19 +88,19 @@ def load_text_model(cfg: ModelsConfig, performance: PerformanceConfig) -> TextMo
         server.check()
         return server
     identity = describe_text(cfg)
-    model, tokenizer = _load_causal(cfg, performance, reads_private=False)
+    model, tokenizer = _load_causal(cfg, reads_private=False)
     from privsyn.models.language.hf_text import HFTextModel
 
     return HFTextModel(model, tokenizer, **_facts(identity, performance))
 
 
-def load_answerer(cfg: ModelsConfig, performance: PerformanceConfig) -> Answerer:
+def load_answerer(cfg: ModelsConfig, _: PerformanceConfig) -> Answerer:
     """Load the local language model for questions about records; no server sees these.
 
     Arguments and errors: those of load_language_model. Rows of a batch may mix: it has no batches.
     """
     identity = model_identity.describe_answers(cfg)
-    model, tokenizer = _load_causal(cfg, performance, reads_private=False)
+    model, tokenizer = _load_causal(cfg, reads_private=False)
     from privsyn.models.language.questions import Answerer
 
     return Answerer(model, tokenizer, identity.source, identity.revision)
@@ -115,7 +115,7 @@ def load_trainable_model(cfg: ModelsConfig, performance: PerformanceConfig) -> L
     from privsyn.models.training.lora import LoraModel
 
     def load() -> tuple[Any, Any]:
-        return _load_causal(cfg, performance, reads_private=True, trained=True)
+        return _load_causal(cfg, reads_private=True, trained=True)
 
     return LoraModel(
         load,
@@ -147,11 +147,7 @@ def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
 
 
 def _load_causal(
-    cfg: ModelsConfig,
-    performance: PerformanceConfig,
-    *,
-    reads_private: bool,
-    trained: bool = False,
+    cfg: ModelsConfig, *, reads_private: bool, trained: bool = False
 ) -> tuple[Any, Any]:
     """The language model's weights, on the device, and its tokenizer.
 
@@ -161,7 +157,7 @@ def _load_causal(
 
     reference = ModelReference("models.language", cfg.language)
     _, folder = open_model(reference)
-    with ready(performance) as device:
+    with ready() as device:
         with reading(reference):
             if reads_private:  # before the weights, which may take minutes to load
                 from transformers import AutoConfig
@@ -192,7 +188,7 @@ def load_measuring_encoder(
 
     Args:
         name: A directory as sentence-transformers writes it; None takes multilingual-e5-small.
-        performance: Device, rows per pass and threads.
+        performance: Rows per pass.
         cache_dir: Folder of cached digests of model files; None computes them anew.
 
     Raises:
@@ -202,7 +198,7 @@ def load_measuring_encoder(
     if name is None:
         from privsyn.models.language.embed_e5 import E5Embedder
 
-        return E5Embedder(performance.threads)
+        return E5Embedder()
     return _embedder(ModelReference("evaluate.encoder", name), performance, cache_dir)
 
 
@@ -212,7 +208,7 @@ def _embedder(
     cache_dir: Path | None,
 ) -> HFEmbedder:
     place, folder = open_model(reference)
-    with ready(performance) as device:
+    with ready() as device:
         from transformers import AutoModel, AutoTokenizer
 
         from privsyn.models.language import rowwise
@@ -299,7 +295,7 @@ def load_image_model(
 
     Args:
         cfg: The model and the rules of its sampling.
-        performance: Device, rows per pass and threads (the latter set for the whole process).
+        performance: Rows per pass.
         rng: Public randomness; by default from the operating system.
 
     Raises:
@@ -309,7 +305,7 @@ def load_image_model(
     reference = ModelReference("models.image", cfg.image)
     _, folder = open_model(reference, image_folders.check_generator, image_folders.ADAPTERS)
     facts = image_folders.read_facts(folder, cfg)
-    with ready(performance) as device:
+    with ready() as device:
         from diffusers.utils import logging
 
         logging.set_verbosity_error()
@@ -378,14 +374,14 @@ def load_image_encoder(
 
     Args:
         reference: The encoder.
-        performance: Device, rows per pass and threads.
+        performance: Rows per pass.
         cache_dir: Folder of cached digests of model files.
         unit: Whether vectors of a model of transformers are scaled to length 1, for votes.
             Distances of distributions are of its features as they are.
     """
     place, folder = open_model(reference, image_folders.check_encoder)
     common: Any = {"source": str(reference), "revision": fingerprint(place, cache_dir)}
-    with ready(performance) as device:
+    with ready() as device:
         from privsyn.models.images import image_embed
 
         common["rows_per_pass"] = _encoder_rows(performance, device)

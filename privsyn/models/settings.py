@@ -140,5 +140,3 @@ class PerformanceConfig(Section):
     shards: int | None = Field(default=None, ge=1, le=1000)
     """Parts of a release (mapped tasks); each loads the model. Null: one per GPU of the machine
     that plans, or one without a GPU."""
-    threads: int | None = Field(default=None, ge=1)
-    """CPU threads of the model."""

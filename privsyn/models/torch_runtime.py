@@ -1,4 +1,4 @@
-"""torch settings of a run: device, threads, kernels with independent rows, quiet logs."""
+"""torch settings of a run: device, kernels with independent rows, quiet logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.errors import ModelError
-from privsyn.models.settings import PerformanceConfig
 
 CPU = Path("/proc/cpuinfo")
 """Where Linux lists the instructions of a CPU."""
@@ -24,18 +23,15 @@ def made_for_bfloat16(cpu: Path = CPU) -> bool:
 
 
 @contextlib.contextmanager
-def ready(performance: PerformanceConfig) -> Iterator[Any]:
-    """Set torch up for a run, keep transformers quiet, and give the torch device of a config.
+def ready() -> Iterator[Any]:
+    """Set torch up for a run, keep transformers quiet, and give the device: a GPU if there is one.
 
-    Raises:
-        ModelError: There is no such device.
+    ``CUDA_VISIBLE_DEVICES`` says which GPU, or none, and ``OMP_NUM_THREADS`` how many CPU threads.
     """
     prepare_torch()
     with quiet():
         import torch
 
-        if performance.threads is not None:
-            torch.set_num_threads(performance.threads)
         yield torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 

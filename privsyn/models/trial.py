@@ -206,7 +206,7 @@ def refuse_mixing_rows(
         raise ModelError(
             f"{where} a vector changes with its place in the batch, which breaks the privacy "
             "guarantee.",
-            hint="Set performance.threads=1, or use the CPU (CUDA_VISIBLE_DEVICES=).",
+            hint="Set OMP_NUM_THREADS=1, or use the CPU (CUDA_VISIBLE_DEVICES=).",
         )
 
 

@@ -86,7 +86,6 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
             next_token_accuracy,
             texts=texts,
             max_tokens=int(planned.settings["max_tokens"]),
-            performance=ctx.config.performance,
         )
         steps.next()
         metrics = measure(folder / layout.MODEL)

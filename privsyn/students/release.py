@@ -33,7 +33,6 @@ from privsyn.modalities.text import Texts
 from privsyn.models.model_identity import describe, fingerprint, locate, open_model
 from privsyn.models.references import ModelReference
 from privsyn.models.rows import SyntheticRows, with_row
-from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import ModelUse, Plan, identity_digest
@@ -315,7 +314,6 @@ def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student,
             read_first(ctx),
             place,
             template=_template(ctx, planned),
-            performance=ctx.config.performance,
             on_progress=partial(ctx.progress, STUDENTS),
         )
         files = {file.name: file.read_bytes() for file in place.iterdir() if file.is_file()}
@@ -385,7 +383,7 @@ def _examine(ctx: Context, folder: Path) -> None:
     # The reports are made anew here, so those that the ledger noted are not missing.
     checks = [c for c in verification.verify(folder, ctx.ledger) if c.name != verification.NOTED]
     if all(check.passed is not False for check in checks):
-        checks += _check_model(folder / layout.MODEL, ctx.config.performance)
+        checks += _check_model(folder / layout.MODEL)
     made = student_of(ReleaseFacts.read(folder))
     values = {f"student.{name}": value for name, value in made.items()}
     result = {
@@ -398,18 +396,17 @@ def _examine(ctx: Context, folder: Path) -> None:
     note_checks(ctx, folder, result, metrics_of(values, "dp-release"))
 
 
-def _check_model(folder: Path, performance: PerformanceConfig) -> list[verification.Check]:
+def _check_model(folder: Path) -> list[verification.Check]:
     """Check that a causal language model loads, is finite, and predicts a distribution of tokens.
 
     Args:
         folder: Weights, config, tokenizer and prompt.
-        performance: Device and threads.
     """
     import torch
 
     from privsyn.models.training import causal_lm as student
 
-    with ready(performance) as device, torch.inference_mode():
+    with ready() as device, torch.inference_mode():
         try:
             tokenizer = student.read_tokenizer(folder)
             model = student.read_model(folder).to(device).eval()

@@ -22,7 +22,6 @@ import numpy as np
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.shared.distill import SIZES, DistillConfig
 from privsyn.models.rows import split_row, with_columns
-from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ def train_student(
     target: Path,
     *,
     template: PromptTemplate | None = None,
-    performance: PerformanceConfig | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Student:
     """Train a small language model on texts and write it to a folder.
@@ -77,7 +75,6 @@ def train_student(
             small files are read. If ``cfg.init`` is a directory, that directory is used instead.
         target: Folder to write; made if missing.
         template: The prompt before the texts. None: the base model's own.
-        performance: Device and threads. None: the defaults.
         on_progress: Called after every pass with texts read and texts to read, over all epochs.
 
     Raises:
@@ -90,7 +87,7 @@ def train_student(
         raise ConfigError("a student needs at least one text.")
     folder = start_folder(cfg) or base
     seed = secrets.randbits(63) if cfg.seed is None else cfg.seed
-    with ready(performance or PerformanceConfig()) as device:
+    with ready() as device:
         tokenizer = student.read_tokenizer(folder)
         template = template or student.prompt_of(folder)
         if any(split_row(label)[1] for label, _ in texts):

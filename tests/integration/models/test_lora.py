@@ -50,7 +50,7 @@ def one_thread():
 @pytest.fixture
 def model(folders):
     def get(name, *, dtype="float32"):
-        performance = PerformanceConfig(threads=1)
+        performance = PerformanceConfig()
         return load_trainable_model(ModelsConfig(language=folders(name), dtype=dtype), performance)
 
     return get

@@ -18,7 +18,6 @@ from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.training import causal_lm as student
 from privsyn.students.train import train_student
 
-ONE = PerformanceConfig(threads=1)
 TEXTS = [(None, "my bill is late"), (None, "please help with my visit")] * 8
 
 
@@ -51,7 +50,6 @@ def test_a_student_learns_its_texts(tiny, tmp_path):
         TEXTS,
         BUILTIN,
         tmp_path / "model",
-        performance=ONE,
         on_progress=lambda done, total: seen.append((done, total)),
     )
     assert (made.texts, made.steps, made.vocabulary) == (16, 240, 8192)
@@ -64,13 +62,13 @@ def test_a_student_learns_its_texts(tiny, tmp_path):
 
 def test_a_student_is_a_language_model_of_its_own(tiny, tmp_path):
     folder = tmp_path / "model"
-    train_student(config(tiny, epochs=1), TEXTS, BUILTIN, folder, performance=ONE)
+    train_student(config(tiny, epochs=1), TEXTS, BUILTIN, folder)
     models = ModelsConfig(language=str(folder))
     assert (
         describe(models).template_default
         == describe(ModelsConfig(language="tiny")).template_default
     )
-    assert load_language_model(models, ONE).vocab_size == 8192
+    assert load_language_model(models, PerformanceConfig()).vocab_size == 8192
     said = "".join(file.read_text() for file in folder.glob("*.json"))
     assert str(tiny) not in said
     assert str(tmp_path) not in said
@@ -78,7 +76,7 @@ def test_a_student_is_a_language_model_of_its_own(tiny, tmp_path):
 
 def test_the_seed_alone_decides(tiny, tmp_path):
     def make(name, seed):
-        train_student(config(tiny, seed=seed), TEXTS, BUILTIN, tmp_path / name, performance=ONE)
+        train_student(config(tiny, seed=seed), TEXTS, BUILTIN, tmp_path / name)
         return sha256_file(tmp_path / name / "model.safetensors")
 
     state = torch.random.get_rng_state()
@@ -95,7 +93,6 @@ def test_fresh_weights_come_from_the_seed_and_the_size(tmp_path):
             TEXTS[:2],
             BUILTIN,
             tmp_path / str(number),
-            performance=ONE,
         )
         for number, seed in enumerate((1, 1, 2))
     ]
@@ -107,7 +104,7 @@ def test_fresh_weights_come_from_the_seed_and_the_size(tmp_path):
 def test_what_cannot_be_trained_is_refused(tiny, tmp_path, monkeypatch):
     def attempt(match, error=ConfigError, texts=TEXTS, **how):
         with pytest.raises(error, match=match):
-            train_student(config(tiny, **how), texts, BUILTIN, tmp_path / "no", performance=ONE)
+            train_student(config(tiny, **how), texts, BUILTIN, tmp_path / "no")
         assert not (tmp_path / "no").exists()
 
     attempt("is not a directory", init=str(tmp_path / "nothing"))

@@ -128,7 +128,6 @@ def new_project(installed: Path, root: Path, method: str) -> Path:
         "pipeline": [method],
         "models": {"language": str(BUILTIN)},
         "validation": {"min_share": 0.0},
-        "performance": {"threads": 1},
         "schedule": {},
     }
     (root / "params.yaml").write_text(yaml.safe_dump(settings))

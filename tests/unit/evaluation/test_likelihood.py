@@ -17,7 +17,7 @@ def named(metrics):
 def test_likelihoods_are_those_of_the_network():
     import torch
 
-    model = load_role(ModelsConfig(language="tiny"), "language", PerformanceConfig(threads=1))
+    model = load_role(ModelsConfig(language="tiny"), "language", PerformanceConfig())
     assert isinstance(model, Readable)
     prompt, text = "Text: my bill", " is late again"
     (nats, tokens), (alone, counted) = log_likelihoods(model, [(prompt, text), ("", text)], 512)

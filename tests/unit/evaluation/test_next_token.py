@@ -7,10 +7,8 @@ from privsyn.errors import ModelError
 from privsyn.evaluation.language_model import _interval, next_token_accuracy
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN
-from privsyn.models.settings import PerformanceConfig
 from privsyn.models.training import causal_lm as student
 
-ONE = PerformanceConfig(threads=1)
 TEXTS = [
     (None, "Dear Sir, I am writing to ask when my bill is due."),
     (None, "my visit was late"),
@@ -38,7 +36,7 @@ def by_hand(max_tokens):
 @pytest.mark.parametrize("max_tokens", [64, 5])
 def test_the_numbers_are_those_counted_by_hand(max_tokens):
     hits, tokens, nats = by_hand(max_tokens)
-    metrics = next_token_accuracy(BUILTIN, TEXTS, max_tokens=max_tokens, performance=ONE)
+    metrics = next_token_accuracy(BUILTIN, TEXTS, max_tokens=max_tokens)
     found = {metric.name: metric.value for metric in metrics}
     assert 0 < hits < tokens
     assert found["student.next_token_accuracy"] == pytest.approx(hits / tokens)
@@ -50,10 +48,10 @@ def test_the_numbers_are_those_counted_by_hand(max_tokens):
 
 
 def test_everything_is_internal_and_named():
-    metrics = next_token_accuracy(BUILTIN, TEXTS, max_tokens=8, called="public", performance=ONE)
+    metrics = next_token_accuracy(BUILTIN, TEXTS, max_tokens=8, called="public")
     assert {metric.cls for metric in metrics} == {"internal"}
     assert all(metric.name.startswith("public.") for metric in metrics)
-    assert next_token_accuracy(BUILTIN, [], max_tokens=8, performance=ONE) == []
+    assert next_token_accuracy(BUILTIN, [], max_tokens=8) == []
 
 
 def test_the_interval_is_over_texts_whose_tokens_hang_together():
@@ -71,7 +69,7 @@ def test_the_prompt_and_the_commonest_token_are_as_asked_for():
     template = PromptTemplate(private="", public="Something else entirely:")
     own, other = (
         {m.name: m.value for m in next_token_accuracy(BUILTIN, same, max_tokens=8, **how)}
-        for how in ({"performance": ONE}, {"performance": ONE, "template": template})
+        for how in ({}, {"template": template})
     )
     assert own["student.commonest_token"] == other["student.commonest_token"] == 3 / (3 + ends)
     assert own["student.cross_entropy"] != other["student.cross_entropy"]
@@ -80,13 +78,13 @@ def test_the_prompt_and_the_commonest_token_are_as_asked_for():
 @pytest.mark.parametrize("texts", [TEXTS, []])
 def test_a_folder_without_a_model_is_refused_whether_there_is_a_text_or_not(tmp_path, texts):
     with pytest.raises(ModelError):
-        next_token_accuracy(tmp_path, texts, max_tokens=8, performance=ONE)
+        next_token_accuracy(tmp_path, texts, max_tokens=8)
 
 
 def test_how_texts_share_passes_does_not_matter(monkeypatch):
-    together = next_token_accuracy(BUILTIN, TEXTS, max_tokens=16, performance=ONE)
+    together = next_token_accuracy(BUILTIN, TEXTS, max_tokens=16)
     monkeypatch.setitem(student.PASS_TOKENS, "cpu", 1)
-    apart = next_token_accuracy(BUILTIN, TEXTS, max_tokens=16, performance=ONE)
+    apart = next_token_accuracy(BUILTIN, TEXTS, max_tokens=16)
     assert [metric.value for metric in apart] == pytest.approx(
         [metric.value for metric in together], rel=1e-4
     )

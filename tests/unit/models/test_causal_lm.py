@@ -71,7 +71,7 @@ def test_the_students_tokens_are_the_teachers(tokenizer):
 @pytest.fixture
 def quiet():
     """As models are loaded outside tests: peft reads names that transformers calls old."""
-    with ready(PerformanceConfig(threads=1)):
+    with ready():
         yield
 
 

@@ -14,7 +14,7 @@ from privsyn.models.loading import describe_role, load_image_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tests.unit.models.tiny_generators import save_stable_diffusion, save_unet
 
-CPU = PerformanceConfig(rows_per_pass=4, threads=1)
+CPU = PerformanceConfig(rows_per_pass=4)
 LABELED = {"labels": ["cat", "dog"], "null_class": 2, "steps": 4, "guidance": 1.5}
 
 

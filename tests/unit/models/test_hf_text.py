@@ -15,7 +15,7 @@ from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tests.unit.models.tiny_models import save_mixtral
 
 PROMPTS = ["the visit", "my bill is ready please help", "", "text", "an appointment " * 9, "late"]
-CPU = PerformanceConfig(rows_per_pass=4, threads=1)
+CPU = PerformanceConfig(rows_per_pass=4)
 
 
 @pytest.fixture(scope="session")

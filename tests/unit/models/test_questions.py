@@ -35,7 +35,7 @@ def answerer(request, tmp_path_factory):
     if request.param == "chat":
         folder = tmp_path_factory.mktemp("chat")
         name = str(save_llama(folder, chat=True, max_position_embeddings=256))
-    return load_role(ModelsConfig(language=name), "answers", PerformanceConfig(threads=1))
+    return load_role(ModelsConfig(language=name), "answers", PerformanceConfig())
 
 
 def test_an_answer_does_not_depend_on_other_records(answerer, monkeypatch):
@@ -105,7 +105,7 @@ def test_too_little_memory_is_a_failure_of_the_machine(answerer, monkeypatch, ki
 
 def test_a_question_that_leaves_no_room_is_refused_before_any_record(tmp_path):
     name = str(save_llama(tmp_path / "small", max_position_embeddings=64))
-    model = load_role(ModelsConfig(language=name), "answers", PerformanceConfig(threads=1))
+    model = load_role(ModelsConfig(language=name), "answers", PerformanceConfig())
     with pytest.raises(ModelError, match="context of 64 tokens has no room for a text"):
         model.check(Column(values=("yes", "no"), ask="Is it urgent? " * 14))
     model.check(Column(values=("y", "n"), ask="Late?"))
@@ -114,7 +114,7 @@ def test_a_question_that_leaves_no_room_is_refused_before_any_record(tmp_path):
 def test_no_server_is_asked():
     server = ServerConfig(url="http://localhost:1/v1", model="big")
     cfg = ModelsConfig(language="tiny", server=server)
-    assert isinstance(load_role(cfg, "answers", PerformanceConfig(threads=1)), Answerer)
+    assert isinstance(load_role(cfg, "answers", PerformanceConfig()), Answerer)
 
 
 def test_the_rule_names_how_is_asked():
