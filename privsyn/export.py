@@ -44,7 +44,7 @@ def parquet(rows: Rows, folder: Path, release: Path) -> None:
     (folder / "data").mkdir()
     columns = {name: [row[name] for row in rows] for name in _names(rows) if name != "sha256"}
     for name, column in ReleaseFacts.read(release).plan.dataset.columns.items():
-        days = column.date is not None
+        days = column.dates is not None
         values = [date.fromisoformat(v) if v and days else v for v in columns.get(name, ())]
         columns[name] = pa.array(values, column.dtype)
     if "file" in columns:

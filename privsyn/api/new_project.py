@@ -461,7 +461,7 @@ def column_of(words: str, answer: str = "the answer") -> dict[str, Any]:
     >>> column_of("0.0 to 1.5 in 3 bins")
     {'range': [0.0, 1.5], 'bins': 3, 'decimals': 1}
     >>> column_of("2024-01-01 to 2026-12-31")
-    {'date': {'start': '2024-01-01', 'end': '2026-12-31'}}
+    {'dates': ['2024-01-01', '2026-12-31']}
     >>> column_of("web, phone")
     {'values': ['web', 'phone']}
     >>> column_of("yes, no ask: Is it urgent?")
@@ -471,8 +471,8 @@ def column_of(words: str, answer: str = "the answer") -> dict[str, Any]:
         ConfigError: It is none of these.
     """
     if days := re.fullmatch(f"{_DAY} to {_DAY}(?: by (month|year))?", words.strip()):
-        start, end, by = days.groups()
-        return {"date": {"start": start, "end": end} | ({"by": by} if by else {})}
+        first, last, by = days.groups()
+        return {"dates": [first, last]} | ({"by": by} if by else {})
     if limits := re.fullmatch(f"{_NUMBER} to {_NUMBER}(?: in (\\d+) bins)?", words.strip()):
         low, high, bins = limits.groups()
         decimals = max(len(one.partition(".")[2]) for one in (low, high))

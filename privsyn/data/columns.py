@@ -49,41 +49,6 @@ def _spelled(value: Any) -> str | None:
     return {"true": "yes", "false": "no"}.get(key, key) or None
 
 
-class Dates(Section):
-    """Days between two days, in steps."""
-
-    start: Day
-    """First day."""
-    end: Day
-    """Last day."""
-    by: Literal["month", "year"] = "month"
-    """Length of a cell."""
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Dates:
-        if self.start > self.end:
-            raise ValueError(f"start={self.start} is after end={self.end}")
-        if self.end.year == Day.max.year:
-            raise ValueError(f"end={self.end} is no day of a record: later days become `other`")
-        return self
-
-    def place(self, day: Day) -> int | None:
-        """Number of the cell of a day; None if it is outside."""
-        if not self.start <= day <= self.end:
-            return None
-        years = day.year - self.start.year
-        return years if self.by == "year" else 12 * years + day.month - self.start.month
-
-    def spans(self) -> Iterator[tuple[Day, Day]]:
-        """First and last day of each cell."""
-        first = self.start
-        while first <= self.end:
-            month = 12 if self.by == "year" else first.month
-            following = Day(first.year + month // 12, month % 12 + 1, 1)
-            yield first, min(following - timedelta(days=1), self.end)
-            first = following
-
-
 class Column(Section):
     """A column beside the text: values, a range or dates. All of it is public."""
 
@@ -97,8 +62,10 @@ class Column(Section):
     """Cells of a range."""
     decimals: int = Field(default=0, ge=0, le=9)
     """Decimals of a synthetic number."""
-    date: Dates | None = None
-    """Days, in months or years."""
+    dates: tuple[Day, Day] | None = None
+    """First and last day."""
+    by: Literal["month", "year"] = "month"
+    """Length of a cell of dates."""
     ask: str | None = Field(
         default=None, min_length=1, max_length=200, exclude_if=lambda question: question is None
     )
@@ -107,15 +74,17 @@ class Column(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Column:
-        kinds = [k for k in ("values", "range", "date") if getattr(self, k) is not None]
+        kinds = [k for k in ("values", "range", "dates") if getattr(self, k) is not None]
         if len(kinds) != 1:
-            raise ValueError("declare one of values, range and date")
+            raise ValueError("declare one of values, range and dates")
         if self.ask is not None:
             self._refuse_question(self.ask)
         if self.range is not None and not self.range[0] < self.range[1]:
             raise ValueError(f"range={list(self.range)} must rise")
         if self.range is not None:
             self._refuse_steps(self.range)
+        if self.dates is not None:
+            self._refuse_days(*self.dates)
         if len(self.cells) > MOST_VALUES + 2:
             wider = "name fewer, and all others become `other`" if self.values else "take by=year"
             raise ValueError(
@@ -147,6 +116,12 @@ class Column(Section):
         if wrong or not question.strip():
             raise ValueError(f"{(wrong or [question])[0]!r} must be one line without braces")
 
+    def _refuse_days(self, start: Day, end: Day) -> None:
+        if start > end:
+            raise ValueError(f"dates: {start} is after {end}")
+        if end.year == Day.max.year:
+            raise ValueError(f"dates: {end} is no day of a record: later days become `other`")
+
     def _refuse_steps(self, limits: tuple[float, float]) -> None:
         if max(map(abs, limits)) * 10**self.decimals > EXACT:
             raise ValueError(
@@ -171,6 +146,18 @@ class Column(Section):
         return [*firsts, math.floor(high) + 1]
 
     @cached_property
+    def spans(self) -> list[tuple[Day, Day]]:
+        """First and last day of each cell of dates."""
+        spans: list[tuple[Day, Day]] = []
+        first, end = self.dates or (Day.max, Day.min)
+        while first <= end:
+            month = 12 if self.by == "year" else first.month
+            following = Day(first.year + month // 12, month % 12 + 1, 1)
+            spans.append((first, min(following - timedelta(days=1), end)))
+            first = following
+        return spans
+
+    @cached_property
     def cells(self) -> tuple[str, ...]:
         """What its cells are called: declared ones in order, then ``other`` and ``missing``."""
         return (*self._declared(), OTHER, MISSING)
@@ -184,7 +171,7 @@ class Column(Section):
         """Type of its values, as pyarrow and ``datasets`` call it."""
         if self.range is not None:
             return "float64" if self.decimals else "int64"
-        return "string" if self.date is None else "date32"
+        return "string" if self.dates is None else "date32"
 
     @property
     def domain(self) -> str:
@@ -194,8 +181,8 @@ class Column(Section):
             return f"{', '.join(self.values)} or {OTHER}{answers}"
         if self.range is not None:
             return f"{self.range[0]:g} to {self.range[1]:g}, drawn in {self.bins} bins"
-        assert self.date is not None  # noqa: S101 - the third kind
-        return f"days {self.date.start} to {self.date.end}, drawn by {self.date.by}"
+        first, last = self.spans[0][0], self.spans[-1][1]
+        return f"days {first} to {last}, drawn by {self.by}"
 
     def _declared(self) -> Iterator[str]:
         if self.values is not None:
@@ -204,9 +191,9 @@ class Column(Section):
             for least, following in pairwise(self._firsts):
                 ends = (number / 10**self.decimals for number in (least, following - 1))
                 yield " to ".join(dict.fromkeys(f"{end:.{self.decimals}f}" for end in ends))
-        elif self.date is not None:
-            form = "%Y" if self.date.by == "year" else "%B %Y"
-            yield from (first.strftime(form) for first, _ in self.date.spans())
+        else:
+            form = "%Y" if self.by == "year" else "%B %Y"
+            yield from (first.strftime(form) for first, _ in self.spans)
 
     def cell(self, value: Any) -> int:
         """The cell of a record's value, from this value and public settings alone. Never raises."""
@@ -222,8 +209,7 @@ class Column(Section):
         elif self.range is not None:
             place = self._bin(value, self.range)
         else:
-            day = _day(value)
-            place = None if day is None or self.date is None else self.date.place(day)
+            place = self._span(_day(value))
         return other if place is None else place
 
     def _bin(self, value: Any, limits: tuple[float, float]) -> int | None:
@@ -236,6 +222,11 @@ class Column(Section):
             return None
         place = bisect_right(self._firsts, round(number * 10**self.decimals)) - 1
         return min(max(place, 0), self.bins - 1)
+
+    def _span(self, day: Day | None) -> int | None:
+        """Number of the cell of a day; None if it is none, or outside."""
+        within = (n for n, (first, last) in enumerate(self.spans) if day and first <= day <= last)
+        return next(within, None)
 
     def released_cell(self, cell: int) -> int:
         """The cell in which a released value is found that was drawn in this one; see ``draw``."""
@@ -257,8 +248,7 @@ class Column(Section):
             least, following = self._firsts[cell : cell + 2]
             number = least + int(rng.integers(following - least))
             return number / 10**self.decimals if self.decimals else number
-        assert self.date is not None  # noqa: S101 - the third kind
-        first, last = list(self.date.spans())[cell]
+        first, last = self.spans[cell]
         return (first + timedelta(days=int(rng.integers((last - first).days + 1)))).isoformat()
 
 

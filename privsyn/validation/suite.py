@@ -174,10 +174,10 @@ def _of_columns(columns: Mapping[str, Column]) -> Iterator[dict[str, Any]]:
         if one.range is not None:
             bounds = dict(zip(("min_value", "max_value"), one.range, strict=True))
             yield expects("expect_column_values_to_be_between", name, title, **bounds)
-        elif one.date is not None:  # Great Expectations compares no texts with bounds
-            shown = slice(4 if one.date.by == "year" else 7)
-            cells = "|".join(first.isoformat()[shown] for first, _ in one.date.spans())
-            form = rf"^(?:{cells})(?:-\d\d){{{2 if one.date.by == 'year' else 1}}}$"
+        else:  # Great Expectations compares no texts with bounds
+            shown = slice(4 if one.by == "year" else 7)
+            cells = "|".join(first.isoformat()[shown] for first, _ in one.spans)
+            form = rf"^(?:{cells})(?:-\d\d){{{2 if one.by == 'year' else 1}}}$"
             yield expects("expect_column_values_to_match_regex", name, title, regex=form)
 
 

@@ -85,7 +85,7 @@ BESIDE: dict[str, dict[str, object]] = {
     "invisible_ink": {
         "age": {"range": [0, 100], "bins": 2},
         "channel": {"values": ["web", "phone"]},
-        "visited": {"date": {"start": "2024-01-01", "end": "2024-12-31", "by": "year"}},
+        "visited": {"dates": ["2024-01-01", "2024-12-31"], "by": "year"},
     }
 }
 """Columns that the records of a method have beside their texts."""

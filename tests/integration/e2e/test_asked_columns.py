@@ -151,7 +151,7 @@ def test_releases_that_ask_nothing_keep_their_names(asking):
     fields = planned.model_dump(mode="json")
     assert "answers" not in fields
     assert fields["dataset"]["columns"]["channel"].keys() == {
-        "values", "range", "bins", "decimals", "date"
+        "values", "range", "bins", "decimals", "dates", "by"
     }  # fmt: skip
 
 

@@ -32,7 +32,7 @@ NAME = "columns_alone"
 DECLARED = {
     "age": {"range": [0, 100], "bins": 5},
     "channel": {"values": ["web", "phone"]},
-    "visited": {"date": {"start": "2024-01-01", "end": "2024-12-31"}},
+    "visited": {"dates": ["2024-01-01", "2024-12-31"]},
 }
 
 

@@ -344,7 +344,7 @@ def test_columns_are_declared_by_a_persons_words_and_never_by_values(init, tmp_p
     assert not any("further columns" in one for one in asked)
     config = load_config(tmp_path / "told/params.yaml")
     assert config.dataset.columns["channel"].values == ("web", "phone")
-    assert config.dataset.columns["day"].date.by == "year"
+    assert config.dataset.columns["day"].by == "year"
     assert "fax" not in (tmp_path / "told/params.yaml").read_text()
     told = init("asks", *given, "--columns", "urgent=yes, no ask: Is it urgent?", answers={})
     assert told[0] == 0, told

@@ -20,7 +20,7 @@ from privsyn.data.settings import DatasetConfig
 from privsyn.errors import DataError
 
 AGE = {"range": [18, 95], "bins": 7}
-VISITED = {"date": {"start": "2024-01-15", "end": "2024-03-10"}}
+VISITED = {"dates": ["2024-01-15", "2024-03-10"]}
 COLUMNS: dict[str, Any] = {"age": AGE, "channel": {"values": ["web", "phone"]}, "visited": VISITED}
 
 
@@ -94,12 +94,13 @@ def test_a_drawn_value_is_in_its_cell_and_none_of_other_cells(declared):
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
-        ({}, "one of values, range and date"),
-        ({"values": ["a"], "range": [1, 2]}, "one of values, range and date"),
+        ({}, "one of values, range and dates"),
+        ({"values": ["a"], "range": [1, 2]}, "one of values, range and dates"),
         ({"range": [2, 1]}, "must rise"),
         ({"range": [0, 5], "bins": 7}, "holds no number of decimals=0: take fewer than bins=7"),
         ({"range": [-1.7e308, 1.7e308]}, "more digits than a number keeps"),
-        ({"date": {"start": "2024-01-01", "end": "9999-12-31"}}, "no day of a record"),
+        ({"dates": ["2024-01-01", "9999-12-31"]}, "no day of a record"),
+        ({"dates": ["2024-01-02", "2024-01-01"]}, "2024-01-02 is after 2024-01-01"),
         ({"values": ["a", "a "]}, "twice"),
         ({"values": ["12", "12.0"]}, "twice"),
         ({"values": ["Web", "phone", "web"]}, "'Web' and 'web' are one"),
@@ -108,7 +109,7 @@ def test_a_drawn_value_is_in_its_cell_and_none_of_other_cells(declared):
         ({"values": ["a", "NA"]}, "cell of every column"),
         ({"values": ["1.3e+18"]}, "no record can have"),
         ({"values": [str(n) for n in range(10_000)]}, "10,000 cells.*leave it out"),
-        ({"date": {"start": "1990-01-01", "end": "2020-12-31"}}, "by=year"),
+        ({"dates": ["1990-01-01", "2020-12-31"]}, "by=year"),
     ],
 )
 def test_a_declaration_that_cannot_be_drawn_is_refused(declared, message):

@@ -4,13 +4,14 @@ import ast
 import itertools
 import json
 import re
+from datetime import date
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
 
-from privsyn.data.columns import Column, Dates, in_cells
+from privsyn.data.columns import Column, in_cells
 from privsyn.data.settings import ImageConfig
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.modalities.images import Images
@@ -27,7 +28,7 @@ FORM = ImageConfig(size=8, mode="L")
 
 
 COLUMNS = {"age": Column(range=(18, 95))}
-YEAR = Dates.model_validate({"start": "2024-01-01", "end": "2024-12-31"})
+YEAR = (date(2024, 1, 1), date(2024, 12, 31))
 
 
 def identity(images, **changes):
@@ -45,7 +46,7 @@ def test_the_settings_say_of_which_modality_a_dataset_is():
 
 def test_a_record_and_a_row_in_its_cells_read_alike():
     """Else the audit would miss whoever is outside of a declared range."""
-    columns = COLUMNS | {"way": Column(values=("web",)), "day": Column(date=YEAR)}
+    columns = COLUMNS | {"way": Column(values=("web",)), "day": Column(dates=YEAR)}
     rng = np.random.default_rng(1)
     for row in itertools.product(*(range(len(one.cells)) for one in columns.values())):
         drawn = {

@@ -24,7 +24,7 @@ DECLARED: dict[str, Any] = {
     "age": {"range": [-18, 95], "bins": 8},
     "channel": {"values": ["web", "phone"]},
     "cost": {"range": [0, 9], "decimals": 2},
-    "visited": {"date": {"start": "2024-01-01", "end": "2024-12-31"}},
+    "visited": {"dates": ["2024-01-01", "2024-12-31"]},
 }
 COLUMNS = {name: Column.model_validate(one) for name, one in DECLARED.items()}
 
