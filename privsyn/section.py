@@ -21,7 +21,6 @@ from privsyn.sentences import read_table
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 VERSION = r"^[A-Za-z0-9{][A-Za-z0-9_.:%{}-]{0,63}$"
 CONNECTION = r"^[A-Za-z0-9_.-]+$"
-VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 SHA256 = r"^[0-9a-f]{64}$"
 ASSET = r"^[a-z][a-z0-9+.-]*://\S+$"
 EVENT = r"^(partition_key|extra\.\w+)$"
@@ -33,8 +32,6 @@ WORDS: Mapping[str, str] = {
     VERSION: "up to 64 letters (A to Z), digits, dots, colons, dashes and underscores, a letter or "
     "digit first; {date:%Y-%m} stands for the run's date",
     CONNECTION: "letters (A to Z), digits, dots, dashes and underscores",
-    VARIABLE: "the name of an environment variable: letters (A to Z), digits and underscores, no "
-    "digit first",
     ASSET: "an address such as s3://bucket/file, without spaces",
     EVENT: "partition_key, or extra.KEY of the event",
     ROLE: "up to 20 small letters, a to z",

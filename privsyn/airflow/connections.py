@@ -18,6 +18,7 @@ from airflow.sdk import BaseHook
 from privsyn import __version__
 from privsyn.config import Config
 from privsyn.errors import ConfigError
+from privsyn.models.settings import SERVER_KEY
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context
@@ -125,7 +126,7 @@ def connection_environment(config: Config) -> Iterator[None]:
 
     values: dict[str, str | None] = {}
     server = config.models.server
-    keys = {"vault_key": VARIABLE, "model_server": server and server.key_variable}
+    keys = {"vault_key": VARIABLE, "model_server": server and SERVER_KEY}
     for use, name in config.services.connections.items():
         if use == "stores":
             values |= store_credentials(name)

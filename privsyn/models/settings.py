@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import Field, field_validator
 
 from privsyn.files import OnDisk
-from privsyn.section import VARIABLE, Section
+from privsyn.section import Section
 
 _FIELDS_OF_OURS = frozenset(
     {"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p"}
@@ -20,7 +20,14 @@ _FIELDS_OF_OURS = frozenset(
 """Fields of a request that ``models.server.extra_body`` may not hold."""
 ENVIRONMENT = r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}"
 """What stands for an environment variable in a header."""
+SERVER_KEY = "OPENAI_API_KEY"
+"""Environment variable of a server's key."""
 _SECRETIVE = r"key|token|secret|password|auth|sig|credential|cookie"
+
+
+def is_secret(name: str) -> bool:
+    """Whether what a header or a parameter of a query holds may be a secret, by its name."""
+    return re.search(_SECRETIVE, name.casefold()) is not None
 
 
 class ServerConfig(Section):
@@ -36,14 +43,13 @@ class ServerConfig(Section):
     https://clinic.openai.azure.com/openai/deployments/gpt?api-version=2024-10-21."""
     model: str = Field(min_length=1, max_length=200)
     """The server's name of the model."""
-    key_variable: str | None = Field(default="OPENAI_API_KEY", pattern=VARIABLE)
-    """Environment variable that holds the key; the key itself is never in a config. Null: the
-    server needs no key."""
     chat: bool = True
     """Send chat messages; false: plain completions (/completions)."""
     headers: dict[str, str] = Field(default={})
-    """Further headers of every request. ${NAME} stands for the environment variable NAME: {api-key:
-    ${AZURE_KEY}}. Never write a secret here."""
+    """Further headers of every request. ${NAME} stands for the environment variable NAME:
+    {Authorization: "Bearer ${MISTRAL_API_KEY}"} or {api-key: "${AZURE_KEY}"}. Never write a secret
+    here. Where no header is of a key, the variable OPENAI_API_KEY is sent as one, if it is set;
+    {Authorization: ""} sends none."""
     logit_bias: bool = False
     """Whether the server has /tokenize and takes logit_bias, as vLLM and llama.cpp do:
     private_evolution then makes the words of the records likelier."""
@@ -79,7 +85,7 @@ class ServerConfig(Section):
             usable = False
         if not usable or "@" in value or "#" in value or not value.isprintable():
             raise ValueError("not an http(s) address without user and password")
-        if any(re.search(_SECRETIVE, name.casefold()) for name, _ in parse_qsl(parts.query)):
+        if any(is_secret(name) for name, _ in parse_qsl(parts.query)):
             raise ValueError("its query holds a secret: send it by models.server.headers")
         return value.rstrip("/")
 
@@ -92,7 +98,7 @@ class ServerConfig(Section):
             # Not quoted: it may be a secret.
             if not (text.isascii() and text.isprintable()):
                 raise ValueError(f"{name} has a value that no header can have")
-            if re.search(_SECRETIVE, name.casefold()) and not re.search(ENVIRONMENT, text):
+            if text and is_secret(name) and not re.search(ENVIRONMENT, text):
                 raise ValueError(
                     f"{name} may be a secret: write ${{NAME}} and put it into that variable"
                 )

@@ -36,7 +36,7 @@ from privsyn.errors import ModelError, ServerError
 from privsyn.models.language.answers import as_text, is_thought, plain_marks
 from privsyn.models.language.degenerate_text import thinks_aloud, whole_words
 from privsyn.models.language.prompts import CHARS_PER_TOKEN
-from privsyn.models.settings import ENVIRONMENT, ServerConfig
+from privsyn.models.settings import ENVIRONMENT, SERVER_KEY, ServerConfig, is_secret
 from privsyn.models.trial import NO_TEXT_LEFT, PARSED_AWAY, STILL_THINKING, THOUGHTS_ALONE
 
 log = logging.getLogger(__name__)
@@ -48,11 +48,15 @@ RETRIES = 5
 _TRIES = 3
 """Requests for one prompt whose answer has status 200 and is an error or none of the protocol."""
 _UNWANTED = {400, 413, 422}
+_KEY = (
+    "Check the key: the environment variable OPENAI_API_KEY, or the one that models.server.headers "
+    "names."
+)
 _HINTS = {
     400: "Change the prompt, or name another model.",
-    401: "Check the key in the environment variable models.server.key_variable.",
+    401: _KEY,
     402: "Pay or raise the limit at the provider, and run again: it goes on where it stopped.",
-    403: "Check the key in the environment variable models.server.key_variable.",
+    403: _KEY,
     404: "Check models.server.url, models.server.model and models.server.chat.",
     429: "Wait until the quota allows more, and run again: it goes on where it stopped.",
 }
@@ -164,11 +168,11 @@ class ServerTextModel:
     text, is an empty completion: see ``why_empty``.
 
     Args:
-        cfg: Address and model. The key is read from the environment, once.
+        cfg: Address and model. Keys are read from the environment, once.
         revision: Enters the release id; see identity.describe_server.
 
     Raises:
-        ModelError: The key's variable is not set, or the client cannot use the environment.
+        ModelError: A header's variable is not set, or the client cannot use the environment.
     """
 
     def __init__(self, cfg: ServerConfig, revision: str) -> None:
@@ -180,12 +184,17 @@ class ServerTextModel:
         self._warnings: set[str] = set()
         self._lock = threading.Lock()
         self._numbers: dict[str, int | None] = {}  # of words that are one token
-        key = None if cfg.key_variable is None else _secret("key_variable", cfg.key_variable)
-        self._headers: Any = {"Authorization": openai.Omit()} if key is None else {}
-        for name, text in cfg.headers.items():
+        headers = dict(cfg.headers)
+        # A key is for one server: never OpenAI's beside that of another.
+        if not any(map(is_secret, headers)) and os.environ.get(SERVER_KEY, "").strip():
+            headers["Authorization"] = f"Bearer ${{{SERVER_KEY}}}"
+        self._headers: Any = {"Authorization": openai.Omit()}  # in place of the client's own
+        self._hidden: list[str] = []
+        for name, text in headers.items():
             parts = re.split(ENVIRONMENT, text)  # every second one is a variable
-            parts[1::2] = [_secret(f"headers.{name}", variable) for variable in parts[1::2]]
-            self._headers[name] = "".join(parts)
+            parts[1::2] = map(_secret, parts[1::2])
+            self._headers[name] = "".join(parts) or openai.Omit()
+            self._hidden += filter(None, [*parts[1::2], "".join(parts)])
         for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2"):
             logger = logging.getLogger(name)  # some versions log requests whole
             logger.setLevel(max(logger.level, logging.WARNING))
@@ -194,7 +203,7 @@ class ServerTextModel:
             self._client = openai.OpenAI(
                 base_url=urlunsplit(address._replace(query="")),
                 default_query=dict(parse_qsl(address.query)),
-                api_key=key or "none",
+                api_key="none",
                 max_retries=RETRIES,
             )
         except Exception as error:  # what it reads of the environment, by whatever parses that
@@ -492,7 +501,7 @@ class ServerTextModel:
         message = error.get("message") or error.get("detail") if isinstance(error, dict) else error
         if not isinstance(message, str):
             return ""
-        for key in (str(self._client.api_key), *filter(None, map(str, self._headers.values()))):
+        for key in self._hidden:
             message = message.replace(key, "[key]")
         message = message.replace(prompt, "[prompt]")
         return " ".join(plain_marks(message).split())[:_LONGEST_WORDS].rstrip(". ")
@@ -528,7 +537,7 @@ def _unreached(error: openai.APIConnectionError) -> _Refused:
     return _Refused(f"it cannot be reached ({why or type(cause).__name__})", _ENVIRONMENT)
 
 
-def _secret(setting: str, variable: str) -> str:
+def _secret(variable: str) -> str:
     """A secret from the environment. No message shows it.
 
     Raises:
@@ -537,8 +546,8 @@ def _secret(setting: str, variable: str) -> str:
     secret = os.environ.get(variable, "").strip()
     if not secret or not (secret.isascii() and secret.isprintable() and " " not in secret):
         raise ModelError(
-            f"models.server.{setting}={variable}: the environment variable is not set, or "
-            "cannot be a key (letters beyond ASCII, or spaces).",
-            hint="Export it. A server without keys: models.server.key_variable=null.",
+            f"models.server: the environment variable {variable} is not set, or cannot be a key "
+            "(letters beyond ASCII, or spaces).",
+            hint="Export it, or change models.server.headers.",
         )
     return secret

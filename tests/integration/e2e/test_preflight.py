@@ -242,7 +242,7 @@ OURS = {
 
 def served(make_project, server, method):
     project = make_project(methods={method: METHODS[method] | OURS[method]})
-    where = f"models.server={{url: '{server.url}', model: m, key_variable: null}}"
+    where = f"models.server={{url: '{server.url}', model: m}}"
     ctx = project.context(where, "evaluate.by=nothing")
     return ctx, planned_for(ctx, method)
 

@@ -61,7 +61,7 @@ def server(request, tmp_path):
         if CALLED not in os.environ:
             pytest.skip(f"{CALLED} names no server")
         url, model = os.environ[CALLED].split()
-        yield ServerConfig(url=url, model=model, key_variable=None)
+        yield ServerConfig(url=url, model=model)
         return
     if kind == "smollm2" and not is_fetched(SMOLLM2):
         pytest.skip("privsyn models fetch smollm2: the model is not here")
@@ -70,7 +70,6 @@ def server(request, tmp_path):
         yield ServerConfig(
             url=url,
             model=str(folder),
-            key_variable=None,
             chat=kind == "smollm2",  # the tiny model has no chat template
         )
 
@@ -97,9 +96,7 @@ def test_llama_cpp_makes_words_likelier(tmp_path):
     obtain(SMOLLM2, tmp_path, gguf, tmp_path, lambda *_: None)
     prompt = "Write a sentence about a visit to a doctor."
     for url in _serve(LLAMA_CPP, gguf, tmp_path / "server.log"):
-        model = ServerTextModel(
-            ServerConfig(url=url, model="smollm2", key_variable=None, logit_bias=True), "r"
-        )
+        model = ServerTextModel(ServerConfig(url=url, model="smollm2", logit_bias=True), "r")
         model.check()
         for ratio in (30.0, 0.0):
             (text,) = model.complete(

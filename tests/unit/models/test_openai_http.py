@@ -118,20 +118,34 @@ def test_a_word_that_the_tokens_ran_out_in_is_left_out(server, make, kind):
         assert ask(model) == [kept]
 
 
-def test_the_key_comes_from_the_named_variable(server, make, monkeypatch):
+def test_keys_come_from_the_environment(server, make, monkeypatch):
+    def sent(**headers):
+        ask(make(headers=headers))
+        return server.requests[-1][1].get("authorization")
+
     monkeypatch.setenv("MY_KEY", " other-key\n")
-    ask(make(key_variable="MY_KEY"))
-    assert server.requests[-1][1]["authorization"] == "Bearer other-key"
-    ask(make(key_variable=None))
-    assert "authorization" not in server.requests[-1][1]
-    monkeypatch.delenv("MY_KEY")
-    with pytest.raises(ModelError, match=r"key_variable=MY_KEY: the environment .* not set"):
-        make(key_variable="MY_KEY")
+    for name in ("Authorization", "authorization"):
+        assert sent(**{name: "Bearer ${MY_KEY}"}) == "Bearer other-key"
+        assert sent(**{name: ""}) is None
+    assert sent(**{"api-key": "${MY_KEY}"}) is None, "a key is for one server"
+    assert sent(**{"x-team": "clinic"}) == f"Bearer {KEY}"
+    for unset in ("", " "):
+        monkeypatch.setenv("OPENAI_API_KEY", unset)
+        assert sent() is None
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert sent() is None
     for bad in ("canary key", "canary\nkey", "canary-k\u00e9y"):
-        monkeypatch.setenv("MY_KEY", bad)
-        with pytest.raises(ModelError, match="cannot be a key") as caught:
-            make(key_variable="MY_KEY")
+        monkeypatch.setenv("OPENAI_API_KEY", bad)
+        with pytest.raises(ModelError, match=r"OPENAI_API_KEY .* cannot be a key") as caught:
+            make()
         assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer ${OPENAI_API_KEY}"}])
+def test_a_key_that_the_server_repeats_is_not_shown(server, make, headers):
+    server.script = lambda number, body: answer_status(401, f"no {KEY}, nor Bearer {KEY}")
+    with pytest.raises(ServerError, match=r"no \[key\], nor Bearer \[key\]"):
+        make(headers=headers).check()
 
 
 @pytest.mark.parametrize(
@@ -331,7 +345,7 @@ def test_what_of_the_server_enters_the_release_id(monkeypatch):
     assert [found.adapts, known[-1].adapts] == [False, True]
     turned = {"b": {"d": 2, "c": 1}}
     assert identity(extra_body=turned).revision == known[-2].revision
-    patience = {"max_requests": 7, "key_variable": "OTHER", "headers": {"x-team": "clinic"}}
+    patience = {"max_requests": 7, "headers": {"x-team": "clinic"}}
     assert identity() == identity(**patience) == identity(url=base["url"] + "/")
     assert KEY not in repr(found)
     monkeypatch.delenv("OPENAI_API_KEY")
@@ -387,7 +401,7 @@ def test_a_query_and_headers(server, make, monkeypatch):
         model.check()
     assert "no user has [key]" in str(refusal.value)
     monkeypatch.delenv("AZURE_KEY")
-    with pytest.raises(ModelError, match=r"headers\.api-key=AZURE_KEY: .* is not set"):
+    with pytest.raises(ModelError, match=r"server: .* AZURE_KEY is not set"):
         make(headers=settings)
     for name, text in {"api-key": "canary", "x y": "a", "x-team": "a\nb"}.items():
         with pytest.raises(ValueError, match="headers") as wrong:
