@@ -378,19 +378,43 @@ class _Evolution(Generic[T]):
     def _fresh(self, part: str, counts: Sequence[int], firsts: Sequence[int]) -> list[list[T]]:
         """So many new candidates of each label, numbered from ``firsts`` on."""
         makes = [
-            partial(
-                _first_candidates,
-                self._kind,
-                count,
-                label,
-                self._steps,
-                self._words(place, firsts[place], count),
-            )
-            for place, (count, label) in enumerate(zip(counts, self._labels, strict=True))
+            partial(self._candidates, place, first, count)
+            for place, (first, count) in enumerate(zip(firsts, counts, strict=True))
         ]
         # A resumed run must vote on the same population: it is stored before any record votes.
         with self._steps.together(sum(counts)):
-            return _population(self._kind, self._draw.journal, part, makes)
+            return self._population(part, makes)
+
+    def _population(self, key: str, makes: Sequence[Callable[[], list[T]]]) -> list[list[T]]:
+        """A population from the journal, made if it is not there; one file per label."""
+        kind, journal = self._kind, self._draw.journal
+
+        def store(place: int, make: Callable[[], list[T]]) -> list[T]:
+            return kind.unpack(journal.public_file(f"{key}/{place}", lambda: kind.pack(make())))
+
+        return [store(place, make) for place, make in enumerate(makes)]
+
+    def _candidates(self, place: int, first: int, count: int) -> list[T]:
+        """So many new candidates of a label, numbered from ``first`` on."""
+        label, words = self._labels[place], self._words(place, first, count)
+        samples: list[T] = []
+        # Public: the candidates come from the generator alone, before any record is read.
+        while len(samples) < count:
+            batch = min(CALL, count - len(samples))
+            self._steps.next(batch)
+            done = len(samples)
+            samples += _fresh_samples(_api(self._kind, words[done : done + batch]), batch, label)
+        return samples
+
+    def _varied(self, place: int, samples: Sequence[T], degree: float) -> list[T]:
+        """One variation of every sample of a label, with progress."""
+        label, words = self._labels[place], self._words(place, 0, len(samples))
+        new: list[T] = []
+        for start in range(0, len(samples), CALL):
+            part = slice(start, start + CALL)
+            self._steps.next(len(samples[part]))
+            new += _variations(_api(self._kind, words[part]), samples[part], label, degree)
+        return new
 
     def _adapt(
         self, population: list[list[T]], words: DiscreteGaussian, counts: Sequence[int]
@@ -405,26 +429,27 @@ class _Evolution(Generic[T]):
 
     def _vectors(self, t: int, population: list[list[T]]) -> list[NDArray[np.float32]]:
         """What stands for each candidate in the vote, (candidates, width) for each label."""
-        settings, steps = self._settings, self._steps
+        settings, journal = self._settings, self._draw.journal
         candidates = sum(self._sizes) * settings.expansion
-        with steps.together(len(self._labels) + settings.lookahead * candidates):
+        with self._steps.together(len(self._labels) + settings.lookahead * candidates):
             return [
                 _kept_array(
-                    self._draw.journal,
-                    f"vectors/{t}/{place}",
-                    partial(
-                        _vectors_of,
-                        self._kind,
-                        group,
-                        label,
-                        settings.degree(t),
-                        settings.lookahead,
-                        steps,
-                        self._words(place, 0, len(group)),
-                    ),
+                    journal, f"vectors/{t}/{place}", partial(self._represent, place, group, t)
                 )
-                for place, (group, label) in enumerate(zip(population, self._labels, strict=True))
+                for place, group in enumerate(population)
             ]
+
+    def _represent(self, place: int, group: Sequence[T], t: int) -> NDArray[np.float32]:
+        """Vector of each candidate: the mean over k of its variations, or its own if k = 0 [E5].
+
+        Shape (candidates, width).
+        """
+        self._steps.next()
+        k, degree = self._settings.lookahead, self._settings.degree(t)
+        looks = (self._varied(place, group, degree) for _ in range(k))
+        vectors = [self._kind.embedder.embed(look) for look in (looks if k else [group])]
+        # float64: the mean must be the same in every process that computes it.
+        return np.asarray(np.mean(vectors, axis=0, dtype=np.float64), np.float32)
 
     def _by_means(
         self, population: list[list[T]], vectors: list[NDArray[np.float32]]
@@ -477,19 +502,11 @@ class _Evolution(Generic[T]):
         if not times:
             return [[] for _ in parents]
         makes = [
-            partial(
-                _offspring_of,
-                self._kind,
-                group * times,
-                label,
-                settings.degree(t),
-                self._steps,
-                self._words(place, 0, len(group) * times),
-            )
-            for place, (group, label) in enumerate(zip(parents, self._labels, strict=True))
+            partial(self._varied, place, group * times, settings.degree(t))
+            for place, group in enumerate(parents)
         ]
         with self._steps.together(times * sum(self._sizes)):
-            return _population(self._kind, self._draw.journal, f"population/{t + 1}", makes)
+            return self._population(f"population/{t + 1}", makes)
 
 
 def _figures(
@@ -718,20 +735,6 @@ def _api(kind: Samples[T], words: Sequence[str]) -> VariationAPI[T]:
     return kind.with_rows(words).api if words else kind.api
 
 
-def _first_candidates(
-    kind: Samples[T], count: int, label: str | None, steps: Steps, words: Sequence[str]
-) -> list[T]:
-    """The first candidates of a label."""
-    samples: list[T] = []
-    # Public: the candidates come from the generator alone, before any record is read.
-    while len(samples) < count:
-        batch = min(CALL, count - len(samples))
-        steps.next(batch)
-        done = len(samples)
-        samples += _fresh_samples(_api(kind, words[done : done + batch]), batch, label)
-    return samples
-
-
 def _fresh_samples(api: VariationAPI[T], count: int, label: str | None) -> list[T]:
     """Exactly ``count`` new samples of the generator."""
     return _check_count(api.random(count, label), count)
@@ -744,60 +747,11 @@ def _variations(
     return _check_count(api.vary(samples, label, degree), len(samples))
 
 
-def _offspring_of(
-    kind: Samples[T],
-    samples: Sequence[T],
-    label: str | None,
-    degree: float,
-    steps: Steps,
-    words: Sequence[str],
-) -> list[T]:
-    """One variation of every sample, with progress."""
-    new: list[T] = []
-    for start in range(0, len(samples), CALL):
-        part = slice(start, start + CALL)
-        batch = samples[part]
-        steps.next(len(batch))
-        new += _variations(_api(kind, words[part]), batch, label, degree)
-    return new
-
-
-def _vectors_of(
-    kind: Samples[T],
-    group: Sequence[T],
-    label: str | None,
-    degree: float,
-    k: int,
-    steps: Steps,
-    words: Sequence[str],
-) -> NDArray[np.float32]:
-    """Vector of each candidate: the mean over k of its variations, or its own if k = 0 [E5].
-
-    Shape (candidates, width).
-    """
-    steps.next()
-    looks = (_offspring_of(kind, group, label, degree, steps, words) for _ in range(k))
-    vectors = [kind.embedder.embed(look) for look in (looks if k else [group])]
-    # float64: the mean must be the same in every process that computes it.
-    return np.asarray(np.mean(vectors, axis=0, dtype=np.float64), np.float32)
-
-
 def _check_count(samples: list[T], count: int) -> list[T]:
     # Votes are counted by position, so a missing sample would shift them.
     if len(samples) != count:
         raise ModelError(f"the generator gave {len(samples)} samples where {count} were asked for.")
     return samples
-
-
-def _population(
-    kind: Samples[T], journal: Draws, key: str, makes: Sequence[Callable[[], list[T]]]
-) -> list[list[T]]:
-    """A population from the journal, made if it is not there; one file per label."""
-
-    def store(place: int, make: Callable[[], list[T]]) -> list[T]:
-        return kind.unpack(journal.public_file(f"{key}/{place}", lambda: kind.pack(make())))
-
-    return [store(place, make) for place, make in enumerate(makes)]
 
 
 def _kept_array(journal: Draws, key: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
