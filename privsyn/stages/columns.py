@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -53,11 +54,11 @@ def draw_columns(release: OpenPlan, work: Workdir) -> None:
     if open_begun(release.ctx, release) is None:
         raise ReleaseLost(f"release {release.id} is committed: nothing more may be drawn for it.")
     with session(release, COLUMNS, work) as part:
-        journal = part.journal
-        noisy = _noisy_counts(release, work, part, marginals, _DRAW)
+        journal, records = part.journal, partial(_buckets, release, work)
+        noisy = _noisy_counts(records, part, marginals, _DRAW)
         whole = marginals
         if marginals.choice is not None:
-            whole, noisy = _with_pairs(release, work, part, marginals, noisy)
+            whole, noisy = _with_pairs(records, part, marginals, noisy)
 
         def rows() -> bytes:
             rng = np.random.default_rng()  # public: rows are post-processing
@@ -73,19 +74,18 @@ def draw_columns(release: OpenPlan, work: Workdir) -> None:
         work.hand_on(COLUMNS, part.lease, [TABLES, ROWS], journal=journal)
 
 
+Records = Callable[[], Iterator[Bucket]]
+
+
 def _with_pairs(
-    release: OpenPlan,
-    work: Workdir,
-    part: Drawing,
-    marginals: Marginals,
-    noisy: NDArray[np.int64],
+    records: Records, part: Drawing, marginals: Marginals, noisy: NDArray[np.int64]
 ) -> tuple[Marginals, NDArray[np.int64]]:
     """The tables with those of pairs that noisy scores choose, and all noisy counts [C4]."""
     choice, journal, every = marginals.choice, part.journal, marginals.candidates
     assert choice is not None  # noqa: S101 - asked by the caller
     scores = np.zeros(len(every.tables), np.int64)
     if not journal.has(f"pair/{choice.rounds - 1}"):
-        exact = np.split(every.count(_buckets(release, work)), every.ends[:-1])
+        exact = np.split(every.count(records()), every.ends[:-1])
         by_star = explained(marginals, list(marginals.split(noisy)), every.tables)
         scores = choice.scores(exact, by_star)
 
@@ -100,22 +100,18 @@ def _with_pairs(
 
     pairs = choice.choose(every.tables, draw)
     counted = replace(every, tables=tuple(pairs), noise=choice.noise)
-    together = _noisy_counts(release, work, part, counted, _PAIRS)
+    together = _noisy_counts(records, part, counted, _PAIRS)
     return marginals.with_pairs(pairs), np.concatenate([noisy, together])
 
 
 def _noisy_counts(
-    release: OpenPlan,
-    work: Workdir,
-    part: Drawing,
-    marginals: Marginals,
-    name: str,
+    records: Records, part: Drawing, marginals: Marginals, name: str
 ) -> NDArray[np.int64]:
     """Noisy counts of these tables, one after the other: one draw, in the journal by its name."""
     counts = np.zeros(0, np.int64)
     # Before the draw begins, since an exception within it would lose the release.
     if not part.journal.has(name):
-        counts = marginals.count(_buckets(release, work))
+        counts = marginals.count(records())
     part.lease.check()
     noise, cells = marginals.noise, marginals.ends[-1]
     return part.journal.draw_array(name, lambda: noise.draw(counts, part.noise), cells)

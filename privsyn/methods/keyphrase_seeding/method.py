@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -304,7 +305,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
             texts: Iterable[str] = map(", ".join, lists)
             if settings.use_llm:  # step 5
                 seeds = list(zip(lists, map(draw.rows.words, rows), strict=True))
-                texts = _texts(settings, cell, seeds, models, journal, steps)
+                texts = _Writer(settings, cell, models).texts(seeds, journal, steps)
             uniform = (sequences.uniform & shown).sum(axis=1).tolist()
             for text, row, seed, by_chance in zip(texts, rows, lists, uniform, strict=True):
                 yield Sample(cell, text, {"phrases": len(seed), "uniform_phrases": by_chance}, row)
@@ -380,89 +381,84 @@ def _normalize(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return unit.astype(np.float32)
 
 
-def _texts(
-    settings: KeyphraseSeedingSettings,
-    cell: Cell,
-    seeds: Sequence[Seed],
-    models: Backends,
-    journal: Draws,
-    steps: Steps,
-) -> Iterator[str]:
-    """One text per sequence, kept in the journal page by page."""
-    size = max(1, _TOGETHER // settings.candidates)
-    for start in range(0, len(seeds), size):
-        page = seeds[start : start + size]
-        steps.next(len(page) * settings.candidates)
-        write = partial(_write, settings, cell.label, page, models)
-        yield from json.loads(journal.public_file(f"texts/{cell.index}/{start}", write))
+@dataclass(frozen=True)
+class _Writer:
+    """Writes the texts of a label's sequences. Nothing private is read."""
 
+    settings: KeyphraseSeedingSettings
+    cell: Cell
+    models: Backends
 
-def _write(
-    settings: KeyphraseSeedingSettings,
-    label: str | None,
-    seeds: Sequence[Seed],
-    models: Backends,
-) -> bytes:
-    """One text per sequence, as JSON; asks again where all completions of one failed [K11]."""
-    texts, left = [""] * len(seeds), list(range(len(seeds)))
-    for _ in range(ATTEMPTS):
-        again = _nearest(settings, label, [seeds[number] for number in left], models)
-        for number, (text, failed) in zip(list(left), again, strict=True):
-            texts[number] = text or texts[number]
-            if not failed:
-                left.remove(number)
-        if not left:
-            break
-    some = Ending.of(settings.max_tokens, roles=settings.roles).texts(texts)
-    if not some:
-        refuse_assistant(len(seeds))
-    # A release never holds an assistant's answer or a thought: another sequence's text takes its
-    # place. All texts are public by then, so the choice costs nothing.
-    chosen = set(some)
-    texts = [text if text in chosen else some[n % len(some)] for n, text in enumerate(texts)]
-    return json.dumps(texts).encode()
+    def texts(self, seeds: Sequence[Seed], journal: Draws, steps: Steps) -> Iterator[str]:
+        """One text per sequence, kept in the journal page by page."""
+        candidates = self.settings.candidates
+        size = max(1, _TOGETHER // candidates)
+        for start in range(0, len(seeds), size):
+            page = seeds[start : start + size]
+            steps.next(len(page) * candidates)
+            write = partial(self._write, page)
+            yield from json.loads(journal.public_file(f"texts/{self.cell.index}/{start}", write))
 
+    def _write(self, seeds: Sequence[Seed]) -> bytes:
+        """One text per sequence, as JSON; asks again where all completions of one failed [K11]."""
+        texts, left = [""] * len(seeds), list(range(len(seeds)))
+        for _ in range(ATTEMPTS):
+            again = self._nearest([seeds[number] for number in left])
+            for number, (text, failed) in zip(list(left), again, strict=True):
+                texts[number] = text or texts[number]
+                if not failed:
+                    left.remove(number)
+            if not left:
+                break
+        some = Ending.of(self.settings.max_tokens, roles=self.settings.roles).texts(texts)
+        if not some:
+            refuse_assistant(len(seeds))
+        # A release never holds an assistant's answer or a thought: another sequence's text takes
+        # its place. All texts are public by then, so the choice costs nothing.
+        chosen = set(some)
+        texts = [text if text in chosen else some[n % len(some)] for n, text in enumerate(texts)]
+        return json.dumps(texts).encode()
 
-def _nearest(
-    settings: KeyphraseSeedingSettings,
-    label: str | None,
-    seeds: Sequence[Seed],
-    models: Backends,
-) -> list[tuple[str, bool]]:
-    """Each sequence's completion nearest to its phrases, and whether all its completions failed.
+    def _nearest(self, seeds: Sequence[Seed]) -> list[tuple[str, bool]]:
+        """Each sequence's completion nearest to its phrases, and whether all of its failed.
 
-    A failed completion wins only where all failed. Phrases and completions are public [K11].
-    """
-    ending = Ending.of(settings.max_tokens, roles=settings.roles)
-    prompts = SeedPrompts(settings)
-    requests = [prompts.fill(label, *seed) for seed in seeds for _ in range(settings.candidates)]
-    answers = models.text.complete(
-        [prompt for prompt, _ in requests],
-        max_tokens=settings.max_tokens,
-        temperature=TEMPERATURE,
-        top_p=TOP_P,
-        until=prompts.listed.until,
-    )
-    texts = [_text_of(settings, prompts, answer) for answer in answers]
-    shape = (len(seeds), settings.candidates)
-    failed = np.reshape(
-        [
-            ending.is_unusable(text, request) or prompts.listed.copies(text)
-            for text, (_, request) in zip(texts, requests, strict=True)
-        ],
-        shape,
-    )
-    nearness = np.zeros(shape)
-    if settings.candidates > 1:
-        near = _normalize(models.embedder.embed(texts)).reshape(*shape, -1)
-        phrases = _normalize(models.embedder.embed([", ".join(seed) for seed, _ in seeds]))
-        nearness = np.einsum("scw,sw->sc", near, phrases)  # (sequences, candidates)
-        nearness[[not seed for seed, _ in seeds]] = 0  # without phrases all are equally near
-    row = np.arange(len(seeds))
-    # A cosine lies in [-1, 1], so 2 puts every failed completion behind every good one.
-    nearest = np.argmax(nearness - 2 * failed, axis=1)
-    taken = np.reshape(texts, shape)[row, nearest]
-    return list(zip(taken.tolist(), failed[row, nearest].tolist(), strict=True))
+        A failed completion wins only where all failed. Phrases and completions are public [K11].
+        """
+        settings, models = self.settings, self.models
+        ending = Ending.of(settings.max_tokens, roles=settings.roles)
+        prompts = SeedPrompts(settings)
+        requests = [
+            prompts.fill(self.cell.label, *seed)
+            for seed in seeds
+            for _ in range(settings.candidates)
+        ]
+        answers = models.text.complete(
+            [prompt for prompt, _ in requests],
+            max_tokens=settings.max_tokens,
+            temperature=TEMPERATURE,
+            top_p=TOP_P,
+            until=prompts.listed.until,
+        )
+        texts = [_text_of(settings, prompts, answer) for answer in answers]
+        shape = (len(seeds), settings.candidates)
+        failed = np.reshape(
+            [
+                ending.is_unusable(text, request) or prompts.listed.copies(text)
+                for text, (_, request) in zip(texts, requests, strict=True)
+            ],
+            shape,
+        )
+        nearness = np.zeros(shape)
+        if settings.candidates > 1:
+            near = _normalize(models.embedder.embed(texts)).reshape(*shape, -1)
+            phrases = _normalize(models.embedder.embed([", ".join(seed) for seed, _ in seeds]))
+            nearness = np.einsum("scw,sw->sc", near, phrases)  # (sequences, candidates)
+            nearness[[not seed for seed, _ in seeds]] = 0  # without phrases all are equally near
+        row = np.arange(len(seeds))
+        # A cosine lies in [-1, 1], so 2 puts every failed completion behind every good one.
+        nearest = np.argmax(nearness - 2 * failed, axis=1)
+        taken = np.reshape(texts, shape)[row, nearest]
+        return list(zip(taken.tolist(), failed[row, nearest].tolist(), strict=True))
 
 
 def _text_of(settings: KeyphraseSeedingSettings, prompts: SeedPrompts, answer: str) -> str:
