@@ -18,7 +18,14 @@ from airflow.sdk import DAG, BaseOperator, BaseOperatorLink
 from privsyn.airflow.connections import connection_environment, open_project
 from privsyn.airflow.failures import StageFailed, TaskRetries, address
 from privsyn.airflow.params import overrides
-from privsyn.airflow.project import REPORT, Project, dag_id, params_file, project_at
+from privsyn.airflow.project import (
+    REPORT,
+    Project,
+    dag_id,
+    params_file,
+    project_at,
+    projects,
+)
 from privsyn.airflow.versions import (
     HAS_POLICIES,
     AirflowFailException,
@@ -322,7 +329,22 @@ def _code(ti: Any) -> dict[str, str]:
     return {key: str(value) for key, value in known.items() if value}
 
 
-def broken_dag(project: Project, kind: str, error: ConfigError) -> DAG:
+def dags_of(kind: str, make: Callable[[Project], DAG]) -> dict[str, DAG]:
+    """The DAGs of a kind by id: one a project.
+
+    Raises:
+        ConfigError: There is no project, or the params.yaml of the only one does not load.
+    """
+    dags = []
+    for project in projects():
+        try:
+            dags.append(make(project))
+        except ConfigError as error:
+            dags.append(_broken_dag(project, kind, error))
+    return {dag.dag_id: dag for dag in dags}
+
+
+def _broken_dag(project: Project, kind: str, error: ConfigError) -> DAG:
     """In place of the DAG of a project whose params.yaml does not load: its one task says why.
 
     Raises:

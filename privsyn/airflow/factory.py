@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import jinja2
 import pendulum
 from airflow.sdk import DAG, Asset, TaskGroup, TriggerRule
 
-from privsyn.airflow.base import OWNER, PLAN, START, StageOperator, broken_dag
+from privsyn.airflow.base import OWNER, PLAN, START, StageOperator, dags_of
 from privsyn.airflow.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
 from privsyn.airflow.failures import RETRIES, Alert, retry_arguments, tell_late
 from privsyn.airflow.generate import (
@@ -32,7 +33,6 @@ from privsyn.airflow.project import (
     dag_id,
     kind_of,
     params_file,
-    projects,
     teaches,
     trains,
 )
@@ -51,7 +51,6 @@ from privsyn.config import (
     environment_overrides,
     load_config,
 )
-from privsyn.errors import ConfigError
 from privsyn.ledger.settings import ApprovalConfig, approval_of
 from privsyn.methods.registry import load_method
 from privsyn.methods.shared.distill import STUDENTS
@@ -72,13 +71,7 @@ def method_dags(method: str) -> dict[str, DAG]:
             Airflow shows it as the file's import error. Of several projects the one that does not
             load gets a DAG that says so, and the others theirs.
     """
-    dags = []
-    for project in projects():
-        try:
-            dags.append(method_dag(method, project))
-        except ConfigError as error:
-            dags.append(broken_dag(project, kind_of(method), error))
-    return {dag.dag_id: dag for dag in dags}
+    return dags_of(kind_of(method), partial(method_dag, method))
 
 
 def method_dag(method: str, project: Project | None = None) -> DAG:

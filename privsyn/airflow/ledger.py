@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG
 
-from privsyn.airflow.base import OWNER, START, StageOperator, broken_dag
+from privsyn.airflow.base import OWNER, START, StageOperator, dags_of
 from privsyn.airflow.failures import retry_arguments
-from privsyn.airflow.project import Project, params_file, projects
+from privsyn.airflow.project import Project, params_file
 from privsyn.config import environment_overrides, load_config
-from privsyn.errors import BudgetError, ConfigError
+from privsyn.errors import BudgetError
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
@@ -105,13 +105,7 @@ class SweepOperator(StageOperator):
 
 def ledger_report_dags() -> dict[str, DAG]:
     """The DAGs ``privsyn_ledger``, one a project, by id. See factory.method_dags."""
-    dags = []
-    for project in projects():
-        try:
-            dags.append(ledger_report_dag(project))
-        except ConfigError as error:
-            dags.append(broken_dag(project, "ledger", error))
-    return {dag.dag_id: dag for dag in dags}
+    return dags_of("ledger", ledger_report_dag)
 
 
 def ledger_report_dag(project: Project | None = None) -> DAG:

@@ -16,7 +16,7 @@ from privsyn.data.conversations import messages_of, text_of
 from privsyn.data.images import from_array, read_image, to_content
 from privsyn.data.readers.arrow import IMAGE_COLUMN, TURNS
 from privsyn.data.readers.columns import as_text, fault
-from privsyn.data.readers.image_files import is_image, read_file
+from privsyn.data.readers.image_files import is_image, read_image_file
 from privsyn.data.row_counts import IMAGE, NO_TURN, OTHER_FILE, RowCounts
 from privsyn.data.settings import PLACEHOLDER, DatasetConfig, ImageConfig, text_columns
 
@@ -81,7 +81,7 @@ def _image(form: ImageConfig, value: Any) -> str | Unusable:
         # A folder holds other files, too, such as notes; those are counted and not opened.
         if not is_image(value):
             return Unusable(OTHER_FILE)
-        value = read_file(value)
+        value = read_image_file(value)
     pixels = None
     if isinstance(value, bytes):
         pixels = read_image(value, form.size, form.mode)

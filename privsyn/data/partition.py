@@ -27,6 +27,7 @@ from privsyn.data.artifacts import (
     private_folder,
     private_opener,
     storage_error,
+    storage_errors,
     sync_folder,
     wipe,
     write_json_atomic,
@@ -232,14 +233,12 @@ def partition(
     draft = out.with_name(f".{out.name}.{secrets.token_hex(8)}.tmp")
     try:
         private_folder(draft)
-        try:
+        with storage_errors("write", draft):
             lines = _lines(cfg, secret, groups, n_shards, row_counts)
             ordered = sort_lines(lines, cfg.max_records_per_unit, draft)
             if ask is not None:  # behind the bound: a unit's other records need no answer
                 ordered = (_answered(line, ask) for line in ordered)
             _write_shards(ordered, draft, n_shards)
-        except OSError as error:
-            raise storage_error("write", draft, error) from error
         # Another attempt may have finished while this one was reading.
         if not is_finished(out, marker):
             if before_finish is not None:
@@ -397,10 +396,8 @@ def _move(draft: Path, out: Path, marker: dict[str, Any]) -> None:
         overtaken = error.errno in (errno.ENOTEMPTY, errno.EEXIST) and is_finished(out, marker)
         if not overtaken:
             raise storage_error("write", out, error) from error
-    try:
+    with storage_errors("write", out):
         sync_folder(out.parent)
-    except OSError as error:
-        raise storage_error("write", out, error) from error
 
 
 def _groups(cells: Sequence[Cell]) -> dict[str | None, list[Cell]]:

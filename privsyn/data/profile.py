@@ -20,7 +20,8 @@ import numpy as np
 
 from privsyn import layout
 from privsyn.data.columns import Column
-from privsyn.data.images import MOST_BYTES, Pixels, contact_sheet, decode_png
+from privsyn.data.images import Pixels, contact_sheet, decode_png
+from privsyn.data.readers.image_files import read_image_file
 from privsyn.errors import DataError
 
 SAMPLES = 6
@@ -262,7 +263,7 @@ def _image_row(fields: Mapping[str, Any], folder: Path) -> ImageRow:
         file=file,
         well_formed=None not in (id_, file, digest) and isinstance(fields.get("label"), str | None),
     )
-    raw = None if file is None else _read(folder / file)
+    raw = None if file is None else read_image_file(folder / file)
     # Before decoding: only bytes that the row names reach the PNG decoder.
     if raw is None or hashlib.sha256(raw).hexdigest() != digest:
         return row
@@ -283,19 +284,8 @@ def _image_row(fields: Mapping[str, Any], folder: Path) -> ImageRow:
     )
 
 
-def _read(file: Path) -> bytes | None:
-    try:
-        with file.open("rb") as stream:
-            # One byte more than allowed: a file of any size is told from a fitting one without
-            # reading it.
-            raw = stream.read(MOST_BYTES + 1)
-    except OSError:
-        return None
-    return raw if len(raw) <= MOST_BYTES else None
-
-
 def _pixels(file: Path) -> Pixels | None:
-    raw = _read(file)
+    raw = read_image_file(file)
     try:
         return None if raw is None else decode_png(raw)
     except ValueError:

@@ -89,7 +89,7 @@ def is_image(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
-def read_file(path: Path) -> bytes | None:
+def read_image_file(path: Path) -> bytes | None:
     """The bytes of an image file; None if it cannot be read or is too large.
 
     A pipe or device gives None at once: reading it could wait forever.
