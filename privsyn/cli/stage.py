@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -25,6 +24,9 @@ from privsyn.release.plan import Plan
 if TYPE_CHECKING:
     from privsyn.stages.base import Context
     from privsyn.students.release import StudentPlan
+
+    Run = Callable[[Context, Any], str | None]
+    Command = Callable[..., None]
 
 stage_app = typer.Typer(help="Run one stage, as dvc.yaml and Airflow do.", no_args_is_help=True)
 
@@ -74,35 +76,48 @@ def stage_plan(
     show(out, f"{planned.id}: {cost}plan in {file}")
 
 
-@stage_app.command("preflight")
-def stage_preflight(
-    plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
-) -> None:
+def _stage(name: str, *, of_students: bool = False) -> Callable[[Run], Command]:
+    """Makes a command of what runs a stage on a plan, and shows what that returns."""
+
+    def add(run: Run) -> Command:
+        def command(
+            plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
+        ) -> None:
+            planned = _read_plan(plan_file, params, overrides)
+            with show_progress(err) as progress, under_way(progress, name):
+                ctx = context_of(params, overrides, progress=progress)
+                line = run(ctx, planned if of_students else _of_release(planned, plan_file))
+            if line is not None:
+                show(out, line)
+
+        command.__doc__ = run.__doc__
+        return stage_app.command(name)(command)
+
+    return add
+
+
+@_stage("preflight")
+def stage_preflight(ctx: Context, planned: Plan) -> None:
     """Try models, grammar and folders on public inputs, before a release begins."""
     from privsyn.stages.preflight import preflight
 
-    with _open_stage("preflight", plan_file, params, overrides) as (ctx, planned):
-        preflight(ctx, _of_release(planned, plan_file))
+    preflight(ctx, planned)
 
 
-@stage_app.command("partition")
-def stage_partition(
-    plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
-) -> None:
+@_stage("partition")
+def stage_partition(ctx: Context, planned: Plan) -> None:
     """Begin a reserved release and sort its records, for which a model answers columns."""
     from privsyn.stages.partition import partition
 
-    with _open_stage("partition", plan_file, params, overrides) as (ctx, planned):
-        partition(ctx, _of_release(planned, plan_file))
+    partition(ctx, planned)
 
 
-@stage_app.command("train")
-def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
+@_stage("train")
+def stage_train(ctx: Context, planned: Plan) -> None:
     """Train the model of a started release, if its method trains one."""
     from privsyn.stages.draw import train
 
-    with _open_stage("train", plan_file, params, overrides) as (ctx, planned):
-        train(ctx, _of_release(planned, plan_file))
+    train(ctx, planned)
 
 
 @stage_app.command("generate")
@@ -137,62 +152,43 @@ def stage_generate(
                 export(ctx, planned)
 
 
-@stage_app.command("validate")
-def stage_validate(
-    plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
-) -> None:
+@_stage("validate", of_students=True)
+def stage_validate(ctx: Context, planned: Plan | StudentPlan) -> str:
     """Run the Great Expectations suite on a committed release."""
     from privsyn.stages.validate import validate
     from privsyn.students.release import validate_student
 
-    with _open_stage("validate", plan_file, params, overrides) as (ctx, planned):
-        if isinstance(planned, Plan):
-            folder = validate(ctx, planned)
-        else:
-            folder = validate_student(ctx, planned, filed=ctx.as_filed)
-    show(out, f"valid: {folder / 'report.html'}")
+    if isinstance(planned, Plan):
+        folder = validate(ctx, planned)
+    else:
+        folder = validate_student(ctx, planned, filed=ctx.as_filed)
+    return f"valid: {folder / 'report.html'}"
 
 
-@stage_app.command("evaluate")
-def stage_evaluate(
-    plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
-) -> None:
+@_stage("evaluate", of_students=True)
+def stage_evaluate(ctx: Context, planned: Plan | StudentPlan) -> str:
     """Measure a committed release against held-out real records (internal)."""
     from privsyn.stages.evaluate import evaluate, log_line
     from privsyn.students.evaluate import evaluate_student
 
-    with _open_stage("evaluate", plan_file, params, overrides) as (ctx, planned):
-        if isinstance(planned, Plan):
-            folder = evaluate(ctx, planned, retried=ctx.origin.get("driver") == "airflow")
-        else:
-            folder = evaluate_student(ctx, planned.id)
-    show(out, log_line(folder))
+    if isinstance(planned, Plan):
+        folder = evaluate(ctx, planned, retried=ctx.origin.get("driver") == "airflow")
+    else:
+        folder = evaluate_student(ctx, planned.id)
+    return log_line(folder)
 
 
-@stage_app.command("publish")
-def stage_publish(
-    plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
-) -> None:
+@_stage("publish", of_students=True)
+def stage_publish(ctx: Context, planned: Plan | StudentPlan) -> str:
     """Version a validated release with DVC and push it."""
     from privsyn.stages.publish import publish
     from privsyn.students.release import publish_student
 
-    with _open_stage("publish", plan_file, params, overrides) as (ctx, planned):
-        if isinstance(planned, Plan):
-            answer = publish(ctx, planned)
-        else:
-            answer = publish_student(ctx, planned)
-    show(out, json.dumps(answer, indent=2))
-
-
-@contextmanager
-def _open_stage(
-    stage: str, plan_file: Path, params: Path, overrides: list[str] | None
-) -> Iterator[tuple[Context, Plan | StudentPlan]]:
-    """The project and the plan of a stage, which is shown while it is under way."""
-    planned = _read_plan(plan_file, params, overrides)
-    with show_progress(err) as progress, under_way(progress, stage):
-        yield context_of(params, overrides, progress=progress), planned
+    if isinstance(planned, Plan):
+        answer = publish(ctx, planned)
+    else:
+        answer = publish_student(ctx, planned)
+    return json.dumps(answer, indent=2)
 
 
 def _of_release(planned: Plan | StudentPlan, file: Path) -> Plan:
