@@ -114,19 +114,15 @@ def test_a_text_is_padded_by_its_own_tokens_alone(own):
 
 @pytest.mark.parametrize("length", [32, 64, 128, 256])
 def test_rows_are_probed_at_every_length_that_is_read(own, length):
+    """Also before a text is there: ``probe`` tries every length."""
     embedder = load(own)
     embedder._network = Shaped(embedder._network, mixes=lambda rows, found: found == length)
     embedder.embed(["bill"])
-    with pytest.raises(ModelError, match="changes with its place"):
-        embedder.embed(["bill", "late " * (length - 10)])
-
-
-@pytest.mark.parametrize("length", [32, 64, 128, 256])
-def test_every_length_can_be_probed_before_a_text_is_there(own, length):
-    embedder = load(own)
-    embedder._network = Shaped(embedder._network, mixes=lambda rows, found: found == length)
-    with pytest.raises(ModelError, match="changes with its place"):
-        embedder.probe()
+    fresh = load(own)
+    fresh._network = embedder._network
+    for ask in (lambda: embedder.embed(["bill", "late " * (length - 10)]), fresh.probe):
+        with pytest.raises(ModelError, match="changes with its place"):
+            ask()
 
 
 def test_pooling_follows_the_folder(own):
@@ -142,34 +138,41 @@ def test_pooling_follows_the_folder(own):
     np.testing.assert_allclose(raw / lengths, first, atol=1e-6)
 
 
+def gone(*names):
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+def _cut_weights(folder):
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+
+
+def _with_a_dense_layer(folder):
+    modules = [{"type": f"m.{kind}"} for kind in ("Transformer", "Pooling", "Dense")]
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+def _pooled_by_max(folder):
+    modes = {"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True}
+    edit(folder / "1_Pooling/config.json", **modes)
+
+
+def _without_padding(folder):
+    gone("vocab.txt", "special_tokens_map.json")(folder)
+    save_tokenizer(folder)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: (f / "config.json").unlink(), "config.json is missing"),
-        (lambda f: (f / "model.safetensors").unlink(), "no weights"),
-        (
-            lambda f: (f / "model.safetensors").write_bytes(
-                (f / "model.safetensors").read_bytes()[:-9]
-            ),
-            "model.safetensors is truncated",
-        ),
-        (lambda f: [p.unlink() for p in [f / "tokenizer.json", f / "vocab.txt"]], "no tokenizer"),
+        (gone("config.json"), "config.json is missing"),
+        (gone("model.safetensors"), "no weights"),
+        (_cut_weights, "model.safetensors is truncated"),
+        (gone("tokenizer.json", "vocab.txt"), "no tokenizer"),
         (lambda f: (f / "modules.json").write_text("{"), "modules.json cannot be read"),
-        (
-            lambda f: (f / "modules.json").write_text(
-                json.dumps([{"type": "m.Transformer"}, {"type": "m.Pooling"}, {"type": "m.Dense"}])
-            ),
-            "lists Transformer, Pooling, Dense",
-        ),
-        (
-            lambda f: edit(
-                f / "1_Pooling/config.json",
-                pooling_mode_mean_tokens=False,
-                pooling_mode_max_tokens=True,
-            ),
-            "pooling by max is not supported",
-        ),
-        (lambda f: _without_padding(f), "no padding token"),
+        (_with_a_dense_layer, "lists Transformer, Pooling, Dense"),
+        (_pooled_by_max, "pooling by max is not supported"),
+        (_without_padding, "no padding token"),
     ],
 )
 def test_a_damaged_folder_is_refused_in_one_line(own, damage, message):
@@ -178,12 +181,6 @@ def test_a_damaged_folder_is_refused_in_one_line(own, damage, message):
         load(own)
     assert "models.embedder=" in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def _without_padding(folder):
-    for name in ("vocab.txt", "special_tokens_map.json"):
-        (folder / name).unlink()
-    save_tokenizer(folder)
 
 
 def test_the_prompt_that_an_embedder_was_trained_with(own, caplog):

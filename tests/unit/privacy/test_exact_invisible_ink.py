@@ -1,5 +1,6 @@
 """The exact privacy of InvisibleInk on a tiny vocabulary."""
 
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -35,31 +36,28 @@ def config(**settings):
     return InvisibleInkSettings(**(defaults | settings))
 
 
-def law(cells, cfg, plan, adjacency, unit, model):
-    method = InvisibleInk()
+def planned(cfg, adjacency, unit=RECORD, target=TARGET):
+    return InvisibleInk().calibrate(cfg, target, PricingFacts(adjacency, unit, ()))
+
+
+def law(cells, cfg, plan, model):
     buckets = [
         Bucket(Cell(i, None, i), Private(list(references))) for i, references in enumerate(cells)
     ]
 
     def output(walk):
-        samples = method.run(cfg, plan, buckets, drawing({"language": model}, walk, NullJournal()))
-        return tuple(sample.content for sample in samples)
+        draw = drawing({"language": model}, walk, NullJournal())
+        return tuple(sample.content for sample in InvisibleInk().run(cfg, plan, buckets, draw))
 
     return distribution(output)
 
 
-def worst(pairs, cfg, adjacency, unit=RECORD, model=None, claimed=1.0):
-    """Largest excess over pairs of neighbors; ``claimed`` scales the rho that is claimed."""
+def worst(pairs, cfg, adjacency, unit=RECORD, model=None):
+    """Largest excess over pairs of neighbors."""
     model = model or FakeLogitModel(VOCABULARY, script=script)
-    plan = InvisibleInk().calibrate(cfg, TARGET, PricingFacts(adjacency, unit, ()))
-    rho = plan.derived["rho_per_token"] * cfg.max_tokens * claimed
-    laws: dict[object, dict[object, float]] = {}
-
-    def of(cells):
-        if cells not in laws:
-            laws[cells] = law(cells, cfg, plan, adjacency, unit, model)
-        return laws[cells]
-
+    plan = planned(cfg, adjacency, unit)
+    rho = plan.derived["rho_per_token"] * cfg.max_tokens
+    of = cache(lambda cells: law(cells, cfg, plan, model))
     return max(excess(of(one), of(other), rho) for one, other in pairs)
 
 
@@ -103,17 +101,10 @@ def test_a_unit_with_three_records_over_cells_stays_within_rho(spread):
 
 
 def test_three_records_multiply_rho_by_nine_at_equal_noise():
-    one = InvisibleInk().calibrate(
-        config(), TARGET, PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
-    )
-    three = InvisibleInk().calibrate(
-        config(), TARGET, PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit("user", 3), ())
-    )
+    one, three = (planned(config(), Adjacency.ADD_REMOVE, PrivacyUnit("u", n)) for n in (1, 3))
     # The target fixes rho, so the clip bound falls by 3 where the noise stays.
     assert three.derived["clip_bound"] * 3 == pytest.approx(one.derived["clip_bound"], rel=1e-6)
-    replaced = InvisibleInk().calibrate(
-        config(), TARGET, PricingFacts(Adjacency.REPLACE_ONE, PrivacyUnit(), ())
-    )
+    replaced = planned(config(), Adjacency.REPLACE_ONE)
     assert replaced.derived["clip_bound"] * 2 == pytest.approx(one.derived["clip_bound"], rel=1e-6)
 
 
@@ -138,15 +129,13 @@ def test_masked_tokens_stay_masked_whatever_number_stands_for_that(mask, batch_s
     cfg = config(max_tokens=1, top_k=4, batch_size=batch_size)
     pairs = [((base,), ((*base, extra),)) for base in ((), ("mild",)) for extra in PULLS]
     assert worst(pairs, cfg, Adjacency.ADD_REMOVE, model=model) <= 1 + 1e-9
-    plan = InvisibleInk().calibrate(cfg, TARGET, PricingFacts(Adjacency.ADD_REMOVE, RECORD, ()))
+    plan = planned(cfg, Adjacency.ADD_REMOVE)
     for references in ((), ("inf",), ("up",) * 9, ("nan",)):
-        drawn = law((references,), cfg, plan, Adjacency.ADD_REMOVE, RECORD, model)
+        drawn = law((references,), cfg, plan, model)
         assert set(drawn) <= {("",), ("a",)}
 
 
 def test_a_clip_bound_of_a_boundless_budget_is_held_to_what_fits():
     cfg = config(batch_size=1_000_000, temperature=100.0, max_tokens=1)
-    plan = InvisibleInk().calibrate(
-        cfg, Guarantee(500, 1e-5), PricingFacts(Adjacency.ADD_REMOVE, RECORD, ())
-    )
+    plan = planned(cfg, Adjacency.ADD_REMOVE, target=Guarantee(500, 1e-5))
     assert plan.derived["clip_bound"] == 2**15

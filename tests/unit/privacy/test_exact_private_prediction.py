@@ -76,18 +76,11 @@ class SparseWalk(Walk):
 
 def config(**settings):
     defaults = {
-        "batch_size": 2,
-        "buckets_per_label": 1,
-        "clip_bound": 1.0,
-        "temperature": 1.0,
-        "private_tokens": 1,
-        "svt_threshold": 0.5,
+        "batch_size": 2, "buckets_per_label": 1, "clip_bound": 1.0, "temperature": 1.0,
+        "private_tokens": 1, "svt_threshold": 0.5, "max_tokens": 2, "max_texts": 1,
         "svt_noise": 0.5,  # one sensitivity at s = 2
-        "max_tokens": 2,
-        "max_texts": 1,
-        "whole_sentences": False,
-        "prompt": Prompt(private="{reference}", public=""),
-    }
+        "whole_sentences": False, "prompt": Prompt(private="{reference}", public=""),
+    }  # fmt: skip
     return PrivatePredictionSettings(**(defaults | settings))
 
 

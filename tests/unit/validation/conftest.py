@@ -1,22 +1,13 @@
 """Synthetic files to validate."""
 
-import json
+from functools import partial
 
 import pytest
+
+from tests.unit.report.release_folder import write_rows
 
 
 @pytest.fixture
 def write(tmp_path):
     """Write rows as a synthetic file; bytes are written as a line of their own."""
-
-    def _write(rows):
-        path = tmp_path / "synthetic.jsonl"
-        path.write_bytes(
-            b"".join(
-                (row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n"
-                for row in rows
-            )
-        )
-        return path
-
-    return _write
+    return partial(write_rows, tmp_path)
