@@ -25,14 +25,19 @@ def config(path, **settings):
     return DatasetConfig(name="d", path=path, **{**chosen, **settings})
 
 
+def row(user, n):
+    return {"user": user, "label": LABELS[(user + n) % 2], "text": f"{user}:{n}"}
+
+
+def write_rows(path, rows):
+    with path.open("a") as stream:
+        stream.writelines(json.dumps(one) + "\n" for one in rows)
+    return path
+
+
 def write(path, n_users=40, n_records=5):
-    rows = [
-        {"user": user, "label": LABELS[(user + n) % 2], "text": f"{user}:{n}"}
-        for n in range(n_records)
-        for user in range(n_users)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return config(path)
+    rows = (row(user, n) for n in range(n_records) for user in range(n_users))
+    return config(write_rows(path, rows))
 
 
 def buckets(out, n_shards, cells=CELLS):
@@ -86,9 +91,7 @@ def test_a_unit_has_the_same_hash_beside_each_of_its_texts_and_no_other_has_it(t
 def test_another_unit_changes_no_row_of_those_that_were_there(tmp_path):
     cfg = write(tmp_path / "a.jsonl")
     partition(cfg, KEY, CELLS, tmp_path / "1", 1, seed="s")
-    with cfg.path.open("a") as stream:
-        for n in range(5):
-            stream.write(json.dumps({"user": 99, "label": LABELS[n % 2], "text": f"99:{n}"}) + "\n")
+    write_rows(cfg.path, (row(99, n) for n in range(5)))
     partition(cfg, KEY, CELLS, tmp_path / "2", 1, seed="s")
     before, after = by_unit(tmp_path / "1"), by_unit(tmp_path / "2")
     added = [row for rows in after.values() for row in rows if row[1].startswith("99:")]
@@ -164,8 +167,7 @@ def test_without_labels_or_units(tmp_path):
 
 def test_texts_come_back_as_they_were(tmp_path):
     texts = ["two\nlines", "\u2028\x85\x00", 'q"\\', "naïve \U0001f600", "x" * 1_000_000]
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    path = write_rows(tmp_path / "a.jsonl", ({"text": text} for text in texts))
     cells = [Cell(0, None, 0)]
     partition(DatasetConfig(name="d", path=path), KEY, cells, tmp_path / "out", 1, seed="s")
     assert sorted(buckets(tmp_path / "out", 1, cells)[0]) == sorted(texts)
@@ -188,13 +190,12 @@ def test_the_bytes_of_a_partition_stay_what_they_were_in_any_memory(
     monkeypatch.setattr("privsyn.data.partition._MERGED_TOGETHER", merged)
     monkeypatch.setattr("privsyn.data.partition._WRITTEN_TOGETHER", together)
     labels = ("a", "b", "sch\u00f6n")
-    path = tmp_path / "a.jsonl"
-    with path.open("w") as stream:
-        for n in range(3000):
-            user = 7 if n % 10 == 0 else n % 1100
-            text = f'{n} "\u20ac\U0001f600\n\x7f\u2028'
-            row = {"user": user, "label": labels[n % 3], "text": text}
-            stream.write(json.dumps(row) + "\n")
+    rows = (
+        {"user": 7 if n % 10 == 0 else n % 1100, "label": labels[n % 3],
+         "text": f'{n} "\u20ac\U0001f600\n\x7f\u2028'}
+        for n in range(3000)
+    )  # fmt: skip
+    path = write_rows(tmp_path / "a.jsonl", rows)
     cfg = config(path, unit=unit, labels=labels, max_records_per_unit=most, holdout=holdout)
     partition(cfg, KEY, Cell.grid(labels, 5), tmp_path / "out", shards, seed="s")
     content = b"".join(file.read_bytes() for file in sorted((tmp_path / "out").iterdir()))
@@ -237,12 +238,8 @@ def test_only_the_owner_can_read_and_no_unit_is_written(tmp_path):
     out = tmp_path / "deep" / "out"
     partition(cfg, KEY, CELLS, out, 3, seed="s")
     assert stat.S_IMODE(out.stat().st_mode) == 0o700
-    assert sorted(p.name for p in out.iterdir()) == [
-        "complete.json",
-        "shard-00000.jsonl",
-        "shard-00001.jsonl",
-        "shard-00002.jsonl",
-    ]
+    shards = [f"shard-0000{n}.jsonl" for n in range(3)]
+    assert sorted(p.name for p in out.iterdir()) == ["complete.json", *shards]
     assert {stat.S_IMODE(p.stat().st_mode) for p in out.iterdir()} == {0o600}
     row = json.loads((out / "shard-00000.jsonl").read_text().splitlines()[0])
     assert set(row) == {"cell", "order", "unit", "text"}
@@ -281,15 +278,9 @@ def test_a_finished_partition_is_not_remade_with_other_settings(
     cfg = write(tmp_path / "a.jsonl")
     partition(cfg, KEY, CELLS, tmp_path / "out", 3, seed="s")
     wanted = buckets(tmp_path / "out", 3)
+    other = cfg.model_copy(update=settings)
     with pytest.raises(VerificationError, match=named):
-        partition(
-            cfg.model_copy(update=settings),
-            key,
-            CELLS[:n_cells],
-            tmp_path / "out",
-            n_shards,
-            seed="s",
-        )
+        partition(other, key, CELLS[:n_cells], tmp_path / "out", n_shards, seed="s")
     assert buckets(tmp_path / "out", 3) == wanted
     same = {"path": tmp_path / "elsewhere.jsonl", "labels": ("b", "a")}
     partition(cfg.model_copy(update=same), KEY, CELLS, tmp_path / "out", 3, seed="s")
@@ -323,14 +314,9 @@ def test_a_partition_of_an_older_format_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "damage",
-    [
-        b"{",
-        b"\xff",
-        b'{"cell": 1, "order": "0", "unit": "0", "text": "x"}\n',
-        b"[]\n",
-        b'{"cell": 0}',
-    ],
-)
+    [b"{", b"\xff", b'{"cell": 1, "order": "0", "unit": "0", "text": "x"}\n', b"[]\n",
+     b'{"cell": 0}'],
+)  # fmt: skip
 def test_a_damaged_shard_is_refused_without_showing_it(tmp_path, damage):
     partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3, seed="s")
     with (tmp_path / "out" / "shard-00000.jsonl").open("ab") as stream:
@@ -497,17 +483,10 @@ def test_labels_without_a_cell_are_left_out(tmp_path):
     assert 0 < len(bucket.contents.reveal()) <= 40 * 3
 
 
-def test_more_shards_than_cells_and_empty_buckets(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"user": 1, "label": "a", "text": "x"}\n')
+def test_more_shards_than_cells_empty_buckets_and_repeated_records(tmp_path):
+    """Repeated records of a unit count like any other: of five three are used."""
+    path = write_rows(tmp_path / "a.jsonl", [{"user": 1, "label": "a", "text": "x"}] * 5)
     partition(config(path), KEY, CELLS, tmp_path / "out", 20, seed="s")
     found = buckets(tmp_path / "out", 20)
-    assert sorted(map(len, found.values())) == [0] * 9 + [1]
+    assert sorted(found.values()) == [[]] * 9 + [["x"] * 3]
     assert load_shard(tmp_path / "out", 15, CELLS, 20) == []
-
-
-def test_repeated_records_of_a_unit_count_like_any_other(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"user": 1, "label": "a", "text": "x"}\n' * 5)
-    partition(config(path), KEY, CELLS, tmp_path / "out", 1, seed="s")
-    assert list(chain(*buckets(tmp_path / "out", 1).values())) == ["x"] * 3
