@@ -1,4 +1,10 @@
-"""The account's cap holds against an adversary who chooses the second release after the first."""
+"""The account's cap holds against an adversary who chooses the second release after the first.
+
+The first release shows one of three outcomes; on the first two the adversary asks for a second
+release that fits a filter which takes the minimum over orders of the running sum. Both paths pass
+that filter, and together they reach twice the delta. A filter of one order, fixed in advance,
+refuses both.
+"""
 
 import dataclasses
 import math
@@ -21,7 +27,7 @@ from privsyn.dp.events import (
     SampledGaussian,
     dump,
 )
-from privsyn.dp.filters import filter_order, fixed_parts
+from privsyn.dp.filters import filter_budget, filter_epsilon, filter_order, fixed_parts
 from privsyn.dp.rooms import Rooms
 from privsyn.errors import BudgetExceeded
 from privsyn.ledger.caps import Cap, Charge
@@ -61,19 +67,65 @@ AFTER = {0: Mechanism(((1.400e-5, 2.1711),)), 1: Mechanism(((0.8557, 1.7806),))}
 """Outcome of the first -> the second that the adversary then asks for."""
 
 
-def delta_of(admits):
+def delta_of(admits, after=AFTER):
     """Exact delta at EPSILON of the whole strategy; a refused second release is not run."""
     if not admits(FIRST, None):
         return 0.0
     total = 0.0
     for outcome, (p, q) in enumerate(zip(FIRST.log_p, FIRST.log_q, strict=True)):
-        second = AFTER.get(outcome)
+        second = after.get(outcome)
         if second is not None and admits(FIRST, second):
             log_p, log_q = p + second.log_p, q + second.log_q
         else:
             log_p, log_q = np.array([p]), np.array([q])
         total += float(np.maximum(0, np.exp(log_p) - np.exp(EPSILON + log_q)).sum())
     return total
+
+
+def spent(order, *releases):
+    return sum(release.loss_at(order) for release in releases if release)
+
+
+@cache
+def minimum_over_orders_admits(*releases):
+    return any(
+        filter_epsilon(spent(order, *releases), DELTA, order) <= EPSILON
+        for order in 1 + np.geomspace(1e-2, 1e3, 200)
+    )
+
+
+def fixed_order_admits(*releases):
+    order = filter_order(EPSILON, DELTA)
+    return spent(order, *releases) <= filter_budget(EPSILON, DELTA, order)
+
+
+def test_the_adversary_reaches_twice_the_delta_past_the_minimum_over_orders():
+    for second in AFTER.values():
+        assert minimum_over_orders_admits(FIRST, second)
+    assert delta_of(minimum_over_orders_admits) == pytest.approx(2e-6, rel=0.01)
+
+
+def test_a_fixed_order_refuses_both_paths():
+    assert fixed_order_admits(FIRST)
+    for second in AFTER.values():
+        assert not fixed_order_admits(FIRST, second)
+
+
+def strongest_that_fits(release):
+    [(chance, loss)] = release.outcomes
+    low, high = 0.0, loss
+    for _ in range(60):
+        middle = (low + high) / 2
+        fits = fixed_order_admits(FIRST, Mechanism(((chance, middle),)))
+        low, high = (middle, high) if fits else (low, middle)
+    return Mechanism(((chance, low),))
+
+
+def test_any_adversary_within_the_fixed_order_keeps_delta():
+    """The same two paths, the second release made as strong as the filter allows."""
+    after = {outcome: strongest_that_fits(second) for outcome, second in AFTER.items()}
+    assert all(fixed_order_admits(FIRST, second) for second in after.values())
+    assert 0 < delta_of(fixed_order_admits, after) <= DELTA
 
 
 @pytest.fixture
