@@ -1,11 +1,17 @@
-"""What is internal of a report: grades, and what is unavailable."""
+"""What is internal of a report: grades, what is unavailable, students beside their baselines."""
 
 from types import SimpleNamespace
 
 import pytest
 
 from privsyn.evaluation.metrics import GRADES
-from privsyn.evaluation.report import Availability, inside, sections
+from privsyn.evaluation.report import (
+    Availability,
+    StudentMetrics,
+    inside,
+    sections,
+    student_section,
+)
 from privsyn.report.document import LEAVES, STAYS, Answer, Block, Document, Number, ReportSection
 from privsyn.sentences import fill, worth
 
@@ -256,3 +262,31 @@ def test_every_row_of_a_table_can_be_filled(table):
     for row in GRADES._tables[table]:
         worth(row.get("when", "true"), facts)
         assert fill({"says": row["says"], "do": row.get("do", "")}, facts)["says"] is not None
+
+
+ID = "dp_lora-00ff"
+OF_STUDENT = {
+    "student.next_token_accuracy": 0.3,
+    "student.next_token_accuracy_low": 0.25,
+    "student.next_token_accuracy_high": 0.35,
+    "student.commonest_token": 0.05,
+    "student.cross_entropy": 4.0,
+    "public.next_token_accuracy": 0.4,
+}
+
+
+def student(number=1, **changes):
+    values = {name: value for name, value in (OF_STUDENT | changes).items() if value is not None}
+    return StudentMetrics(f"{ID}.student-0000000{number}", 4_400_000, values)
+
+
+def test_a_student_stands_beside_its_baselines_with_its_interval():
+    found = student_section([student()], ID)
+    assert (found.cls, found.grade, items(found, "missing")) == (STAYS, "fair", [])
+    bars = {bar.name: (bar.value, bar.low, bar.high, bar.ours) for bar in items(found, "bars")}
+    assert bars == {
+        "this release": (0.3, 0.25, 0.35, True),
+        "commonest token": (0.05, None, None, False),
+        "public model alone": (0.4, None, None, False),
+    }
+    assert "0.300 of next tokens right, not shown to be more than the public" in found.advice
