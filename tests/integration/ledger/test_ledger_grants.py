@@ -67,17 +67,14 @@ def schema_of(url):
     return url.partition("search_path%3D")[2] or url.rpartition("=")[2]
 
 
+def connected(url, **more):
+    to = _parse(url)
+    names = {"host": to.host, "port": to.port, "user": to.username, "password": to.password}
+    return psycopg.connect(dbname=to.database, options=to.query["options"], **names, **more)
+
+
 def run(url, statement):
-    parsed = _parse(url)
-    with psycopg.connect(
-        host=parsed.host,
-        port=parsed.port,
-        user=parsed.username,
-        password=parsed.password,
-        dbname=parsed.database,
-        options=str(parsed.query["options"]),
-        autocommit=True,
-    ) as connection:
+    with connected(url, autocommit=True) as connection:
         connection.execute(statement)
 
 
@@ -169,11 +166,6 @@ def test_who_spends_does_not_approve_and_who_approves_does_so_by_name(roles, led
     with pytest.raises(LedgerUnavailable, match="may not add REQUESTED"):
         reserve(desk, "r4")
     assert ledger.verify().entries == 3
-
-
-def test_one_role_does_not_both():
-    with pytest.raises(ConfigError, match="--approvers=app is --role, which spends"):
-        grants("app", approvers="app")
 
 
 BY = "json_build_object('by', json_build_object('db_user', session_user))::text"
@@ -278,20 +270,13 @@ LONG = {
 
 def add(url, ledger, change, body, **other):
     """Write a row and move the head as SQL of a role's, with the hash that the row has."""
-    role = _parse(url)
-    last, by = ledger.history()[-1], {"db_user": role.username}
+    last, by = ledger.history()[-1], {"db_user": _parse(url).username}
     text = body if isinstance(body, str) else chain.canonical({**body, "by": by})
     row = {"seq": last.seq + 1, "at": last.at, "account": "clinic", "release_id": None}
     row |= {"change": change, "body": text, "previous": last.hash} | other
     if "hash" not in row:
         row["hash"] = chain.digest(**row)
-    with psycopg.connect(
-        host=role.host,
-        port=role.port,
-        user=role.username,
-        dbname=role.database,
-        options=str(role.query["options"]),
-    ) as connection:
+    with connected(url) as connection:
         names = ", ".join(f"%({name})s" for name in row)
         connection.execute(f"INSERT INTO ledger_history ({', '.join(row)}) VALUES ({names})", row)  # noqa: S608
         connection.execute("UPDATE ledger_head SET seq = %(seq)s, hash = %(hash)s", row)
@@ -385,18 +370,16 @@ def test_a_role_that_may_not_migrate_says_so(roles):
 def test_what_is_no_name_is_refused(name):
     with pytest.raises(ConfigError, match="not a name"):
         grants(name)
+    with pytest.raises(ConfigError, match="--approvers=app is --role, which spends"):
+        grants("app", approvers="app")
 
 
 def test_a_file_that_changed_is_refused_as_ever(ledger):
     filled(ledger)
+    cost, source = Guarantee(1.0, 1e-6), DatasetSource("v1", "another content")
     with pytest.raises(DataError):
         ledger.releases.reserve(
-            "clinic",
-            "r5",
-            Pure(1.0),
-            method="toy",
-            guarantee=Guarantee(1.0, 1e-6),
-            source=DatasetSource("v1", "another content"),
+            "clinic", "r5", Pure(1.0), method="toy", guarantee=cost, source=source
         )
 
 
