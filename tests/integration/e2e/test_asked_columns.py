@@ -62,7 +62,7 @@ def answers_in(ctx, planned):
     }
 
 
-def test_each_text_of_a_release_has_an_answer_and_every_paper_the_question(asking, monkeypatch):
+def test_each_text_of_a_release_has_an_answer_and_every_paper_the_question(asking):
     project = asking()
     ctx, planned, folder = drawn(project, "keyphrase_seeding", NoNoise)
     released = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
@@ -128,7 +128,7 @@ def test_a_release_that_goes_on_asks_only_once(asking, monkeypatch):
     assert answers_in(ctx, planned) == before
 
 
-def test_the_question_and_the_model_are_part_of_the_release(asking, tmp_path):
+def test_the_question_and_the_model_are_part_of_the_release(asking):
     ctx = asking().context()
     planned = plan(ctx, "keyphrase_seeding", open_account=True)
     fields = planned.model_dump(mode="json")

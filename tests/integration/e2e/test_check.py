@@ -64,13 +64,6 @@ def test_held_out_records_alone_are_none_and_that_may_be_why_is_said(make_projec
     assert "holdout" not in str(caught.value)
 
 
-def test_a_begun_release_is_not_looked_at_again(make_project):
-    project = make_project()
-    planned, shards = begun(project.context())
-    project.write([row | {"label": "x"} for row in rows(48, 20)])
-    assert partition(project.context(), planned) == shards
-
-
 def test_counts_hold_no_text_unit_or_undeclared_label(make_project):
     project = make_project()
     written = [
@@ -84,6 +77,7 @@ def test_counts_hold_no_text_unit_or_undeclared_label(make_project):
     project.write(written)
     ctx = project.context()
     (counts,) = count(ctx).values()
+    assert not (project.root / ".privsyn").exists(), "a check costs and writes nothing"
     assert counts["own_ids"] == 1
     assert "1 texts hold the id of their own unit, as in 'unit'" in advised(ctx)
     assert (counts["rows"], counts["kept"], counts["dropped"]) == (48, 45, 3)
@@ -105,17 +99,11 @@ def test_counts_hold_no_text_unit_or_undeclared_label(make_project):
     assert lines(ctx, counts)["used"].startswith(f"{left} texts, some {left / 4:.0f} of them kept")
 
 
-def test_a_check_costs_and_writes_nothing(make_project):
-    project = make_project()
-    count(project.context())
-    assert not (project.root / ".privsyn").exists()
-
-
 def test_a_partition_keeps_its_counts_for_the_owner_alone(make_project):
     project = make_project()
     project.write([*rows(48, 20), {"unit": "u", "label": "secret", "text": "t"}])
     ctx = project.context()
-    planned, _ = begun(ctx)
+    planned, shards = begun(ctx)
     folder = ctx.workspace.internal(planned.id)
     found = json.loads((folder / "check.json").read_text())
     (counts,) = count(ctx).values()
@@ -126,7 +114,9 @@ def test_a_partition_keeps_its_counts_for_the_owner_alone(make_project):
         "not declared. All reasons: privsyn check"
     )
     before = (folder / "check.json").read_bytes()
-    partition(project.context(), planned)  # nothing is counted where it is there already
+    project.write([row | {"label": "x"} for row in rows(48, 20)])
+    # A begun release is not looked at again, and nothing is counted where it is there already.
+    assert partition(project.context(), planned) == shards
     assert (folder / "check.json").read_bytes() == before
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,6 +108,19 @@ DAMAGE = {
 }
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        register(patch)
+        ctx = image_project(tmp_path_factory.mktemp("made") / "project").context()
+        return ctx, release(ctx)[1]
+
+
+@pytest.fixture
+def copied(made, tmp_path):
+    return Path(shutil.copytree(made[1], tmp_path / made[1].name))
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize(
     ("file", "check"),
@@ -115,46 +129,36 @@ DAMAGE = {
         ("exhibits/round-00.png", "exhibits are unchanged"),
     ],
 )
-def test_verify_tells_what_happened_to_a_picture(project, file, check, damage):
-    ctx = project.context()
-    _, folder = release(ctx)
-    DAMAGE[damage](folder / file)
-    found = failures(folder, ctx.ledger)
+def test_verify_tells_what_happened_to_a_picture(made, copied, file, check, damage):
+    DAMAGE[damage](copied / file)
+    found = failures(copied, made[0].ledger)
     assert list(found) == [check]
     assert found[check].startswith(f"1 {damage}: ")
     with pytest.raises(VerificationError, match=damage):
-        verification.raise_on_failure(folder, verification.verify(folder, None))
+        verification.raise_on_failure(copied, verification.verify(copied, None))
 
 
-def test_a_picture_behind_a_link_or_a_folder_is_not_the_picture(project, tmp_path):
-    ctx = project.context()
-    _, folder = release(ctx)
-    file = folder / "images" / "000000.png"
-    shutil.copy(file, tmp_path / "elsewhere.png")
-    file.unlink()
+def test_a_link_a_folder_nothing_or_a_file_elsewhere_is_no_picture_of_a_release(copied, tmp_path):
+    file = copied / "images" / "000000.png"
+    shutil.move(file, tmp_path / "elsewhere.png")
     file.symlink_to(tmp_path / "elsewhere.png")
-    assert "changed" in failures(folder)["images are unchanged"]
+    assert "changed" in failures(copied)["images are unchanged"]
     file.unlink()
     file.mkdir()
-    assert "changed" in failures(folder)["images are unchanged"]
-
-
-def test_a_folder_of_images_that_is_gone_or_was_never_there(project):
-    ctx = project.context()
-    _, folder = release(ctx)
-    shutil.rmtree(folder / "images")
-    shutil.rmtree(folder / "exhibits")
-    assert set(failures(folder)) == {"images are unchanged", "exhibits are unchanged"}
-
-
-def test_a_row_that_names_a_file_elsewhere_is_no_image_of_the_release(project):
-    _, folder = release(project.context())
-    rows = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    assert "changed" in failures(copied)["images are unchanged"]
+    file.rmdir()
+    shutil.move(tmp_path / "elsewhere.png", file)
+    rows = [json.loads(line) for line in (copied / "synthetic.jsonl").read_text().splitlines()]
     rows[0]["file"] = "../../private/000000.png"
     rows[1] |= {"file": rows[2]["file"], "sha256": rows[2]["sha256"]}
-    (folder / "synthetic.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = failures(folder)["images are unchanged"]
+    kept = (copied / "synthetic.jsonl").read_text()
+    (copied / "synthetic.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = failures(copied)["images are unchanged"]
     assert found.startswith("2 named elsewhere or twice")
+    (copied / "synthetic.jsonl").write_text(kept)
+    for folder in ("images", "exhibits"):
+        shutil.rmtree(copied / folder)
+    assert set(failures(copied)) == {"images are unchanged", "exhibits are unchanged"}
 
 
 def test_images_beside_a_release_of_texts_do_not_verify(tmp_path):

@@ -157,6 +157,7 @@ def test_only_the_solved_number_is_taken_from_a_plan(make_project, name, key):
         assert len(lied) > 1
         forged = honest.model_copy(update={"derived": lied})
         assert forged.mechanism() == honest.mechanism()
+        assert dict(forged.priced_again()[1]) == pytest.approx(dict(honest.derived), rel=1e-9)
         assert dump(open_plan(project.context(), forged).event) == honest.event
 
 

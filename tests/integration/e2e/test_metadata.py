@@ -67,12 +67,8 @@ def hostile(folder):
     plan["unit"] = HOSTILE[1]
     sealed["method"]["title"] = HOSTILE[0]
     plan["release_id"] = release_id(plan)
-    write(folder, sealed)
-    return folder
-
-
-def write(folder, sealed):
     reseal(folder, sealed)
+    return folder
 
 
 @pytest.fixture
@@ -191,7 +187,7 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path, cli):
     artifact = ArtifactRef(file, sha256_file(file), "application/jsonl", parent["artifact"]["rows"])
     for name in ("../../evil", "/evil", "a\nb", "", "x" * 300):
         derived = certificate.derive(parent, artifact, name=name, how={"more": 1}, root=tmp_path)
-        write(folder, derived)
+        reseal(folder, derived)
         shutil.rmtree(folder / "exhibits", ignore_errors=True)
         shutil.rmtree(folder / "model", ignore_errors=True)
         code, shown = cli("record", folder)
@@ -211,7 +207,7 @@ def test_what_may_not_be_published_is_not_recorded(tmp_path):
         record(folder, out, STATED, None)
     (folder / "validation.json").unlink()
     sealed = certificate.read(folder)[1]
-    write(folder, sealed | {"noise": "seeded", "class": "not-private"})
+    reseal(folder, sealed | {"noise": "seeded", "class": "not-private"})
     with pytest.raises(VerificationError, match="predictable noise, so it has no guarantee"):
         record(folder, out, STATED, None)
     with (folder / "synthetic.jsonl").open("a") as stream:
