@@ -7,6 +7,7 @@ import stat
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 import privsyn
@@ -25,7 +26,6 @@ from privsyn.students.parent import publish_folder
 from privsyn.students.release import make_student, plan_student
 from tests.integration.e2e.small_project import (
     CANARY,
-    METHODS,
     build_project,
     finish,
     reserve_release,
@@ -36,19 +36,40 @@ from tests.integration.e2e.small_project import (
 QUIET = ("evaluate.by=words",)
 
 
-def released(root, **changes):
-    project = build_project(
-        root,
-        methods={"invisible_ink": METHODS["invisible_ink"]},
-        **({"dataset": {"holdout": 0.4}} | changes),
-    )
+def settled(root, **changes):
+    """A release that nobody has validated yet, and its plan."""
+    project = build_project(root, **({"dataset": {"holdout": 0.4}} | changes))
     project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(150, 75)])
     ctx = project.context(*QUIET)
     planned = reserve_release(ctx)
     finish(ctx, planned, Backends(stand_ins()))
     settle(ctx, planned)
-    validate(ctx, planned)
     return project, planned
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    return settled(tmp_path_factory.mktemp("audit") / "project")
+
+
+@pytest.fixture
+def released(drawn, tmp_path):
+    """That release, validated, for one test to change."""
+    project, planned = drawn[0].copy(tmp_path / "project"), drawn[1]
+    validate(project.context(*QUIET), planned)
+    return project, planned
+
+
+@pytest.fixture
+def waiting(released):
+    """The same in a project whose audit blocks from here on: validated, and not audited."""
+    project, planned = released
+    params = yaml.safe_load(project.params.read_text())
+    params["evaluate"] = {"audit": "block", "by": "words"}
+    project.params.write_text(yaml.safe_dump(params))
+    ctx = project.context()
+    assert validate(ctx, planned) == ctx.workspace.quarantine(planned.id)
+    return project, ctx, planned
 
 
 def leaks(monkeypatch, found):
@@ -59,8 +80,8 @@ def leaks(monkeypatch, found):
 LEAK = AuditResult(training=90, held_out=60, p_value=1e-9, epsilon=21.5, exceeds=True)
 
 
-def test_an_audit_is_made_of_all_units_and_stays_inside(tmp_path):
-    project, planned = released(tmp_path / "project")
+def test_an_audit_is_made_of_all_units_and_stays_inside(released):
+    project, planned = released
     ctx = project.context(*QUIET)
     folder = evaluate(ctx, planned)
     file = folder / "evaluation.json"
@@ -90,8 +111,9 @@ def test_an_audit_is_made_of_all_units_and_stays_inside(tmp_path):
     ],
 )
 def test_without_a_hold_out_to_compare_with_it_says_why_and_reports_alone(tmp_path, changes, why):
-    project, planned = released(tmp_path / "project", **changes)
+    project, planned = settled(tmp_path / "project", **changes)
     ctx = project.context(*QUIET)
+    validate(ctx, planned)
     folder = evaluate(ctx, planned)
     found = json.loads((folder / "evaluation.json").read_text())["audit"]
     assert why in found["unavailable"]
@@ -100,9 +122,9 @@ def test_without_a_hold_out_to_compare_with_it_says_why_and_reports_alone(tmp_pa
 
 
 def test_an_audit_that_could_not_be_made_lets_nothing_through_where_it_blocks(
-    tmp_path, monkeypatch
+    released, monkeypatch
 ):
-    project, planned = released(tmp_path / "project")
+    project, planned = released
     ctx = project.context(*QUIET, "evaluate.audit=block")
 
     def fails(*_):
@@ -136,22 +158,6 @@ def test_blocking_needs_units_that_are_held_out_by_the_coin(tmp_path):
         project.context("evaluate.audit=block")
 
 
-def waiting(root):
-    project = build_project(
-        root,
-        methods={"invisible_ink": METHODS["invisible_ink"]},
-        dataset={"holdout": 0.4},
-        evaluate={"audit": "block", "by": "words"},
-    )
-    project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(150, 75)])
-    ctx = project.context()
-    planned = reserve_release(ctx)
-    finish(ctx, planned, Backends(stand_ins()))
-    settle(ctx, planned)
-    assert validate(ctx, planned) == ctx.workspace.quarantine(planned.id)
-    return project, ctx, planned
-
-
 def hand_outs(project, ctx, planned, target):
     opened = privsyn.Project.open(project.root)
     release = opened.open_release(planned.id)
@@ -162,11 +168,14 @@ def hand_outs(project, ctx, planned, target):
         "export of its folder": lambda: export(release.folder, "csv", target.with_name("folder")),
         "more": lambda: more(ctx, planned.id, 1),
         "publish": lambda: publish(ctx, planned),
+        "student": lambda: make_student(ctx, plan_student(ctx, planned)),
     }
 
 
-def test_nothing_is_handed_out_between_validation_and_an_audit_that_blocks(tmp_path, monkeypatch):
-    project, ctx, planned = waiting(tmp_path / "project")
+def test_nothing_is_handed_out_between_validation_and_an_audit_that_blocks(
+    waiting, tmp_path, monkeypatch
+):
+    project, ctx, planned = waiting
     assert stat.S_IMODE(ctx.workspace.quarantine(planned.id).stat().st_mode) == 0o700
     assert privsyn.Project.open(project.root).releases() == []
     for name, call in hand_outs(project, ctx, planned, tmp_path / "out").items():
@@ -180,17 +189,17 @@ def test_nothing_is_handed_out_between_validation_and_an_audit_that_blocks(tmp_p
     evaluate(ctx, planned)
     assert ctx.workspace.release(planned.id).is_dir()
     calls = hand_outs(project, ctx, planned, tmp_path / "out")
-    del calls["more"]  # this method makes none
+    del calls["more"], calls["student"]  # this method makes none, and that one takes long
     for call in calls.values():
         call()
     project.cli("export", planned.id, "--to", "csv")
 
 
 @pytest.mark.airflow
-def test_the_tasks_of_a_dag_hold_what_their_audit_has_not_let_through(tmp_path):
+def test_the_tasks_of_a_dag_hold_what_their_audit_has_not_let_through(waiting):
     from privsyn.airflow.publish import PublishOperator, ValidateOperator
 
-    project, ctx, planned = waiting(tmp_path / "project")
+    project, ctx, planned = waiting
     shared = {"params_path": str(project.params), "plan": planned.model_dump(mode="json")}
     run = {"ti": SimpleNamespace(dag_id="d", run_id="r")}
     ValidateOperator(task_id="validate", **shared).run_stage(ctx, run)
@@ -199,8 +208,8 @@ def test_the_tasks_of_a_dag_hold_what_their_audit_has_not_let_through(tmp_path):
         PublishOperator(task_id="publish", **shared).run_stage(ctx, run)
 
 
-def test_a_project_that_begins_to_block_hands_out_what_it_published_and_no_more(tmp_path):
-    project, planned = released(tmp_path / "project")
+def test_a_project_that_begins_to_block_hands_out_what_it_published_and_no_more(released, tmp_path):
+    project, planned = released
     folder = project.root / "releases" / planned.id
     blocked = privsyn.Project.open(project.root, **{"evaluate.audit": "block"})
     release = blocked.open_release(planned.id)
@@ -213,9 +222,9 @@ def test_a_project_that_begins_to_block_hands_out_what_it_published_and_no_more(
 
 
 def test_a_release_beyond_its_claim_is_held_back_until_the_setting_lets_it_out(
-    tmp_path, monkeypatch
+    released, monkeypatch
 ):
-    project, planned = released(tmp_path / "project")
+    project, planned = released
     ctx = project.context(*QUIET, "evaluate.audit=block")
     workspace = ctx.workspace
     with pytest.raises(ValidationFailed, match="was not audited here"):
@@ -246,8 +255,8 @@ def test_a_release_beyond_its_claim_is_held_back_until_the_setting_lets_it_out(
     assert publish(freed, planned)["release_id"] == planned.id
 
 
-def test_an_audit_that_finds_nothing_any_more_lets_a_release_out(tmp_path, monkeypatch):
-    project, planned = released(tmp_path / "project")
+def test_an_audit_that_finds_nothing_any_more_lets_a_release_out(released, monkeypatch):
+    project, planned = released
     ctx = project.context(*QUIET, "evaluate.audit=block")
     leaks(monkeypatch, LEAK)
     with pytest.raises(ValidationFailed, match="held back"):
@@ -262,9 +271,9 @@ def test_an_audit_that_finds_nothing_any_more_lets_a_release_out(tmp_path, monke
 
 
 def test_what_is_killed_between_the_audit_and_the_quarantine_is_not_published(
-    tmp_path, monkeypatch
+    released, monkeypatch
 ):
-    project, planned = released(tmp_path / "project")
+    project, planned = released
     ctx = project.context(*QUIET, "evaluate.audit=block")
     leaks(monkeypatch, LEAK)
     with monkeypatch.context() as killed:
@@ -280,9 +289,9 @@ def test_what_is_killed_between_the_audit_and_the_quarantine_is_not_published(
         publish(ctx, planned)
 
 
-def test_what_an_audit_has_not_let_through_is_in_no_public_run(tmp_path, monkeypatch):
+def test_what_an_audit_has_not_let_through_is_in_no_public_run(released, monkeypatch):
     """Neither before the audit nor after: no report and no signature."""
-    project, planned = released(tmp_path / "project")
+    project, planned = released
     ctx = project.context(*QUIET, "evaluate.audit=block")
     logged = []
     keep = lambda _, run, file, *__: logged.append(file.name)  # noqa: E731
@@ -305,15 +314,9 @@ def test_off_is_a_word_in_yaml_too_and_blocking_needs_the_evaluation():
         EvaluateConfig(audit="block", by="nothing")
 
 
-def test_where_it_is_off_no_record_of_the_training_part_is_read(tmp_path, monkeypatch):
-    project, planned = released(tmp_path / "project")
+def test_where_it_is_off_no_record_of_the_training_part_is_read(released, monkeypatch):
+    project, planned = released
     monkeypatch.setattr(stage, "either_side", lambda *_: 1 / 0)
     folder = evaluate(project.context(*QUIET, "evaluate.audit=off"), planned)
     assert "audit" not in json.loads((folder / "evaluation.json").read_text())
     assert "evaluate.audit" in (folder / "report.html").read_text()
-
-
-def test_no_student_is_made_of_a_release_that_waits_for_its_audit(tmp_path):
-    _, ctx, planned = waiting(tmp_path / "project")
-    with pytest.raises(ValidationFailed, match="not audited here"):
-        make_student(ctx, plan_student(ctx, planned))
