@@ -8,7 +8,7 @@ import pytest
 
 import privsyn.students.more as stage
 from privsyn import layout
-from privsyn.data.artifacts import sha256_file, write_json_atomic
+from privsyn.data.artifacts import sha256_file
 from privsyn.errors import ConfigError, ValidationFailed, VerificationError
 from privsyn.methods.private_evolution.method import ADAPTATION
 from privsyn.modalities.registry import modality_of
@@ -17,7 +17,7 @@ from privsyn.report import verification
 from privsyn.stages.folder import seal
 from privsyn.stages.run import run
 from privsyn.students.more import more
-from tests.integration.e2e.small_project import METHODS, build_project
+from tests.integration.e2e.small_project import METHODS, build_project, reseal
 
 NAME = "private_evolution"
 
@@ -143,9 +143,8 @@ def test_an_edited_parent_is_found(grown, tmp_path, change):
     folder = parent.with_name(f"{parent.name}.more-2")
     _, sealed = certificate.read(folder)
     change(sealed)
-    body = {key: value for key, value in sealed.items() if key != "seal"}
     (tmp_path / "synthetic.jsonl").write_bytes((folder / "synthetic.jsonl").read_bytes())
-    write_json_atomic(tmp_path / "certificate.json", body | {"seal": certificate.seal_of(body)})
+    reseal(tmp_path, sealed)
     with pytest.raises(VerificationError):
         verification.raise_on_failure(tmp_path, verification.verify(tmp_path, None))
 
