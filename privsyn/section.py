@@ -14,9 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
-
-from privsyn.sentences import read_table
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 VERSION = r"^[A-Za-z0-9{][A-Za-z0-9_.:%{}-]{0,63}$"
@@ -37,6 +36,12 @@ WORDS: Mapping[str, str] = {
     ROLE: "up to 20 small letters, a to z",
 }
 """Pattern of a setting -> what it requires, for messages."""
+
+
+def read_table(file: Path) -> Any:
+    """The YAML value in a file that the package ships, by libyaml where it is there."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(file.read_text("utf-8"), Loader=loader)  # noqa: S506  # a SafeLoader
 
 
 def read_presets(module: str, file: str = "presets.yaml") -> Mapping[str, Mapping[str, Any]]:

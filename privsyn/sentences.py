@@ -13,8 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jinja2 import Environment, StrictUndefined, Template
+
+from privsyn.section import read_table
 
 
 class Rows:
@@ -87,9 +88,3 @@ def environment() -> Environment:
     )
     made.filters["form"] = format
     return made
-
-
-def read_table(file: Path) -> Any:
-    """The YAML value in a file that the package ships, by libyaml where it is there."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(file.read_text("utf-8"), Loader=loader)  # noqa: S506  # a SafeLoader

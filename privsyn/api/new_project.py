@@ -38,8 +38,7 @@ from privsyn.methods.base import READ_MODELS
 from privsyn.methods.registry import COLUMNS_ALONE, FIRST, METHODS, load_method
 from privsyn.models.model_identity import size_here
 from privsyn.publishing import PROJECT_FILES, in_git
-from privsyn.section import MANY, NAME, PAPER, PRESET, SMALL, WORDS, explain
-from privsyn.sentences import read_table
+from privsyn.section import MANY, NAME, PAPER, PRESET, SMALL, WORDS, explain, read_table
 from privsyn.stages.plan import for_texts
 from privsyn.validation.settings import PATTERNS
 

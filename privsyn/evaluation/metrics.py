@@ -15,7 +15,8 @@ import numpy as np
 
 from privsyn import layout
 from privsyn.layout import Class
-from privsyn.sentences import Rows, read_table
+from privsyn.section import read_table
+from privsyn.sentences import Rows
 
 T = TypeVar("T")
 

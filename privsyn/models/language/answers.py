@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from privsyn.sentences import read_table
+from privsyn.section import read_table
 
 
 @cache

@@ -15,7 +15,7 @@ from pathlib import Path
 from privsyn.data.conversations import is_monologue
 from privsyn.data.words import LETTER, MARKS, SENTENCE_ENDS, runs, word_count, word_ends, words
 from privsyn.models.language.answers import is_json, one_text, unquoted
-from privsyn.sentences import read_table
+from privsyn.section import read_table
 
 _ECHO = 5
 """A run of so many words of the prompt marks a text that repeats its prompt."""
