@@ -6,7 +6,7 @@ import pytest
 
 from privsyn.data.records import Bucket, Private
 from tests.fakes import FakeLogitModel
-from tests.noise import NeverDraws, NoNoise, SeededNoise
+from tests.noise import Constant, NeverDraws, NoNoise, SeededNoise
 from tests.unit.methods import test_invisible_ink, test_private_prediction
 
 pytestmark = pytest.mark.parametrize(
@@ -42,6 +42,44 @@ def test_labels_without_records_are_declared_too(tmp_path, decoder):
     decoder.run(tmp_path, cfg, data, SeededNoise(1), model=Watched())
     assert declared
     assert all(labels == {"x", "y"} for labels in declared)
+
+
+MINE = "my bill"
+CROWDS = {
+    "one more": lambda own, is_mine: own + [MINE] * is_mine,
+    "forty more": lambda own, is_mine: own + [MINE] * 40 * is_mine,
+    "none": lambda own, is_mine: [],
+    "one in each": lambda own, is_mine: [MINE],
+    "many in each": lambda own, is_mine: [MINE] * 70,
+}
+"""What every bucket holds instead of its own, by whether it is that of one person."""
+
+
+@pytest.mark.parametrize("crowd", CROWDS)
+def test_progress_does_not_tell_how_many_records_a_bucket_holds(tmp_path, decoder, crowd):
+    """Counts of progress reach logs: which texts are decoded together is public."""
+    only, place, passes = {"svt_threshold": None}, 2, (64,)
+    if decoder is test_invisible_ink:
+        only, place, passes = {"batch_size": 1}, 5, (1, 8)
+    cfg = decoder.config(**only)
+    data = decoder.buckets(cfg)
+    crowded = [
+        Bucket(one.cell, Private(CROWDS[crowd](one.contents.reveal(), one.cell.index == place)))
+        for one in data
+    ]
+
+    def heard(own, rows, name):
+        told, noise = [], Constant(choice=1)
+        tell = lambda *counts: told.append(counts)  # noqa: E731
+        decoder.run(
+            tmp_path, cfg, own, noise, name=name, rows_per_pass=rows, progress=tell, reading=tell
+        )
+        return told
+
+    for rows in passes:
+        told = heard(data, rows, f"as it is, {rows}")
+        assert told == heard(crowded, rows, f"{crowd}, {rows}")
+        assert len([counts for counts in told if len(counts) == 2]) > 2
 
 
 @pytest.mark.parametrize("change", ["nulled", "doubled", "added", "a hundred times longer"])

@@ -25,11 +25,10 @@ from privsyn.methods.shared.prompts import (
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
 from tests.fakes import FakeLogitModel, run_over
-from tests.noise import Constant, Dies, NoNoise, SeededNoise
+from tests.noise import Dies, NoNoise, SeededNoise
 
 METHOD = InvisibleInk()
 EIGHT = Guarantee(8, 1e-6)
-PERFORMANCE = PerformanceConfig()
 PROMPT = Prompt(private="Like {reference}:", public="Like:")
 
 
@@ -52,12 +51,13 @@ def plan(cfg, target=EIGHT, adjacency=Adjacency.REPLACE_NULL, most=1):
     return METHOD.calibrate(cfg, target, facts)
 
 
-def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="journal",
-        progress=None, expected_records=0.0, reading=None, target=EIGHT):  # fmt: skip
+def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", rows_per_pass=64,
+        progress=None, reading=None, expected_records=0.0, target=EIGHT):  # fmt: skip
     return [*run_over(
-        tmp_path / name, METHOD, cfg, plan(cfg, target), data,
-        {"language": model or FakeLogitModel()}, noise, performance=performance,
-        on_progress=progress, expected_records=expected_records, on_reading=reading,
+        tmp_path / name, METHOD, cfg, plan(cfg, target), buckets(cfg) if data is None else data,
+        {"language": model or FakeLogitModel()}, noise or SeededNoise(1), on_progress=progress,
+        performance=PerformanceConfig(rows_per_pass=rows_per_pass), on_reading=reading,
+        expected_records=expected_records,
     )]  # fmt: skip
 
 
@@ -114,35 +114,9 @@ def test_resumes_in_the_middle_with_the_same_prefix(tmp_path):
 def test_performance_settings_change_no_output(tmp_path):
     cfg = config()
     outputs = [
-        run(tmp_path, cfg, buckets(cfg), NoNoise(), PerformanceConfig(rows_per_pass=n), name=str(n))
-        for n in (1, 5, 16)
+        run(tmp_path, cfg, noise=NoNoise(), rows_per_pass=n, name=str(n)) for n in (1, 5, 16)
     ]
     assert outputs[0] == outputs[1] == outputs[2]
-
-
-@pytest.mark.parametrize("added", [1, 40])
-def test_progress_does_not_tell_how_many_records_a_bucket_holds(tmp_path, added):
-    """Counts of progress reach logs: which texts are decoded together is public."""
-    cfg = config(batch_size=1)
-    data = buckets(cfg)
-    more = [*data[5].contents.reveal(), *["my bill"] * added]
-    neighbor = [*data[:5], Bucket(data[5].cell, Private(more)), *data[6:]]
-
-    nobody = [Bucket(bucket.cell, Private([])) for bucket in data]
-    told = []
-    for name, own in (("one", data), ("two", neighbor), ("none", nobody)):
-        heard = []
-
-        def tell(*counts, heard=heard):
-            heard.append(counts)
-
-        run(
-            tmp_path, cfg, own, Constant(), PerformanceConfig(rows_per_pass=1), None, name,
-            progress=tell, reading=tell,
-        )  # fmt: skip
-        told.append(heard)
-    assert told[0] == told[1] == told[2]
-    assert len([counts for counts in told[0] if len(counts) == 2]) > 2
 
 
 def test_references_are_told_of_by_group_before_a_token(tmp_path):
@@ -150,7 +124,7 @@ def test_references_are_told_of_by_group_before_a_token(tmp_path):
     cfg, heard = config(), []
     data = buckets(cfg)
     run(
-        tmp_path, cfg, data, SeededNoise(1), PerformanceConfig(rows_per_pass=2),
+        tmp_path, cfg, data, rows_per_pass=2,
         progress=lambda done, total: heard.append("token"),
         reading=lambda *counts: heard.append(counts),
     )  # fmt: skip
@@ -310,10 +284,7 @@ def test_where_buckets_are_crowded_by_public_estimate_fewer_texts_are_decoded_to
             return super().public_rows(template, labels, max_tokens)
 
     seen, cfg = [], config(batch_size=8)
-    performance = PerformanceConfig(rows_per_pass=8)
-    plain = run(tmp_path, cfg, buckets(cfg), NoNoise(), performance, name="plain")
-    found = run(
-        tmp_path, cfg, buckets(cfg), NoNoise(), performance, Watched(), expected_records=expected
-    )
-    assert found == plain
+    how = {"noise": NoNoise(), "rows_per_pass": 8}
+    plain = run(tmp_path, cfg, **how, name="plain")
+    assert run(tmp_path, cfg, **how, model=Watched(), expected_records=expected) == plain
     assert max(seen) == together

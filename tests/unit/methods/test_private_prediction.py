@@ -251,22 +251,13 @@ def test_a_loop_that_never_crosses_ends_at_its_bounds(tmp_path):
     assert len(few) == 8
 
 
-def test_progress_counts_buckets_that_are_read_and_private_tokens_and_no_record(tmp_path):
-    cfg = config(svt_threshold=None)
-    told = []
-    for name, records in (("none", 0), ("one", 1), ("many", 70)):
-        heard = []
-
-        def tell(*counts, heard=heard):
-            heard.append(counts)
-
-        data = [Bucket(bucket.cell, Private(["my bill"] * records)) for bucket in buckets(cfg)]
-        run(tmp_path, cfg, data, Constant(choice=1), name=name, progress=tell, reading=tell)
-        told.append(heard)
-    assert told[0] == told[1] == told[2]
-    count, reading = len(buckets(cfg)), [one for one in told[0] if len(one) == 3]
+def test_references_are_told_of_by_bucket_before_a_token(tmp_path):
+    cfg, heard = config(svt_threshold=None), []
+    tell = lambda *counts: heard.append(counts)  # noqa: E731
+    run(tmp_path, cfg, noise=Constant(choice=1), progress=tell, reading=tell)
+    count, reading = len(buckets(cfg)), [one for one in heard if len(one) == 3]
     assert reading == [(n + k, count, "the references") for n in range(count) for k in range(2)]
-    assert told[0][:2] == reading[:2]  # before the first token
+    assert heard[:2] == reading[:2]
 
 
 def test_an_unfinished_text_is_dropped(tmp_path):

@@ -84,57 +84,38 @@ def save_stable_diffusion(folder):
     return folder / "model"
 
 
-def save_vit(folder):
-    """A ViT without a pooled output that differs from its first token's."""
+def _save(folder, family, processor, size, **sizes):
     import torch
-    from transformers import ViTConfig, ViTModel
+    import transformers
 
     torch.manual_seed(0)
-    config = ViTConfig(
-        hidden_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        intermediate_size=36,
-        image_size=32,
-        patch_size=8,
-        initializer_range=0.3,
-    )
-    ViTModel(config).save_pretrained(folder)
-    _save_processor(folder, "ViTImageProcessor", {"height": 32, "width": 32})
+    config = getattr(transformers, f"{family}Config")(**sizes)
+    getattr(transformers, f"{family}Model")(config).save_pretrained(folder)
+    _save_processor(folder, f"{processor}ImageProcessor", size)
     return folder
+
+
+_SQUARE = {"height": 32, "width": 32}
+_SIDE = {"hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 36}
+_PATCHES = {"image_size": 32, "patch_size": 8, "initializer_range": 0.3}
+
+
+def save_vit(folder):
+    """A ViT without a pooled output that differs from its first token's."""
+    return _save(folder, "ViT", "ViT", _SQUARE, **_SIDE, **_PATCHES, num_hidden_layers=2)
 
 
 def save_clip(folder):
     """A CLIP whose projected image features are the vectors."""
-    import torch
-    from transformers import CLIPConfig, CLIPModel
-
-    torch.manual_seed(0)
-    side = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3}
-    side |= {"intermediate_size": 36}
-    CLIPModel(
-        CLIPConfig(
-            text_config={**side, "vocab_size": 50},
-            vision_config={**side, "image_size": 32, "patch_size": 8, "initializer_range": 0.3},
-            projection_dim=20,
-        )
-    ).save_pretrained(folder)
-    _save_processor(folder, "CLIPImageProcessor", {"shortest_edge": 32})
-    return folder
+    one = _SIDE | {"num_hidden_layers": 1}
+    sides = {"text_config": one | {"vocab_size": 50}, "vision_config": one | _PATCHES}
+    return _save(folder, "CLIP", "CLIP", {"shortest_edge": 32}, **sides, projection_dim=20)
 
 
 def save_resnet(folder):
     """A ResNet: convolutions and batch norms, pooled to 32 features."""
-    import torch
-    from transformers import ResNetConfig, ResNetModel
-
-    torch.manual_seed(0)
-    config = ResNetConfig(
-        num_channels=3, embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic"
-    )
-    ResNetModel(config).save_pretrained(folder)
-    _save_processor(folder, "ViTImageProcessor", {"height": 32, "width": 32})
-    return folder
+    sizes = {"num_channels": 3, "embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1]}
+    return _save(folder, "ResNet", "ViT", _SQUARE, **sizes, layer_type="basic")
 
 
 def _save_processor(folder, kind, size):
