@@ -2,6 +2,8 @@
 
 import json
 
+_BLOCKS = {"block_out_channels": (8, 16), "norm_num_groups": 4}
+
 
 def save_unet(folder, *, classes=0, channels=1, own=None):
     """A U-Net over 8x8 pixels behind a DDPM pipeline; ``own`` goes to privsyn.json."""
@@ -10,17 +12,10 @@ def save_unet(folder, *, classes=0, channels=1, own=None):
 
     torch.manual_seed(0)
     unet = UNet2DModel(
-        sample_size=8,
-        in_channels=channels,
-        out_channels=channels,
-        layers_per_block=1,
-        block_out_channels=(8, 16),
-        down_block_types=("DownBlock2D",) * 2,
-        up_block_types=("UpBlock2D",) * 2,
-        norm_num_groups=4,
-        attention_head_dim=8,
-        num_class_embeds=classes or None,
-    )
+        **_BLOCKS, sample_size=8, in_channels=channels, out_channels=channels, layers_per_block=1,
+        down_block_types=("DownBlock2D",) * 2, up_block_types=("UpBlock2D",) * 2,
+        attention_head_dim=8, num_class_embeds=classes or None,
+    )  # fmt: skip
     DDPMPipeline(unet, DDPMScheduler(num_train_timesteps=100)).save_pretrained(folder)
     if own is not None:
         (folder / "privsyn.json").write_text(json.dumps(own))
@@ -46,41 +41,27 @@ def save_stable_diffusion(folder):
     (words / "vocab.json").write_text(json.dumps({w: i for i, w in enumerate(vocabulary)}))
     (words / "merges.txt").write_text("#version: 0.2\n")
     text = CLIPTextConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        max_position_embeddings=16,
-        projection_dim=16,
-        bos_token_id=len(vocabulary) - 2,
-        eos_token_id=len(vocabulary) - 1,
-    )
+        vocab_size=len(vocabulary), hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+        num_attention_heads=2, max_position_embeddings=16, projection_dim=16,
+        bos_token_id=len(vocabulary) - 2, eos_token_id=len(vocabulary) - 1,
+    )  # fmt: skip
     StableDiffusionPipeline(
         vae=AutoencoderKL(
-            block_out_channels=(8, 16),
-            down_block_types=("DownEncoderBlock2D",) * 2,
+            **_BLOCKS, sample_size=16, down_block_types=("DownEncoderBlock2D",) * 2,
             up_block_types=("UpDecoderBlock2D",) * 2,
-            norm_num_groups=4,
-            sample_size=16,
         ),
         text_encoder=CLIPTextModel(text),
         tokenizer=CLIPTokenizer.from_pretrained(words, model_max_length=16),
         unet=UNet2DConditionModel(
-            sample_size=8,
-            block_out_channels=(8, 16),
-            layers_per_block=1,
-            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+            **_BLOCKS, sample_size=8, layers_per_block=1, cross_attention_dim=16,
+            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), attention_head_dim=2,
             up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-            cross_attention_dim=16,
-            attention_head_dim=2,
-            norm_num_groups=4,
         ),
         scheduler=DDIMScheduler(num_train_timesteps=100, clip_sample=False, steps_offset=1),
         safety_checker=None,
         feature_extractor=None,
         requires_safety_checker=False,
-    ).save_pretrained(folder / "model")
+    ).save_pretrained(folder / "model")  # fmt: skip
     return folder / "model"
 
 
