@@ -42,6 +42,7 @@ from privsyn.models.loading import (
     load_measuring_encoder,
     load_text_model,
 )
+from privsyn.models.rows import Subject
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.section import SMALL
 
@@ -80,8 +81,10 @@ class Bench:
         dataset = yaml.safe_load(Path("params.yaml").read_text("utf-8"))["dataset"]
         prompts = TextConfig(max_tokens=48).resolved(
             describe_role(self.models, "text").template_default,
-            dataset["document"],
-            examples=[TextExample(**one) for one in dataset["examples"]],
+            Subject(
+                dataset["document"],
+                examples=tuple(TextExample(**one) for one in dataset["examples"]),
+            ),
         )
         ratios = None if name == "public" else self.table(model).by_label
         writer, texts = TextVariation(prompts, model, log_ratios=ratios), self.pool(name)

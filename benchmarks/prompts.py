@@ -34,11 +34,12 @@ from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.evaluation.classifiers import downstream
 from privsyn.evaluation.embeddings import mauve
 from privsyn.evaluation.judge import compare
-from privsyn.methods.base import PricingFacts, Subject
+from privsyn.methods.base import PricingFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
 from privsyn.models.loading import load_embedder, load_language_model
 from privsyn.models.model_identity import describe
+from privsyn.models.rows import Subject
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tests.noise import SeededNoise
 

@@ -32,12 +32,13 @@ from privsyn.data.records import Bucket, Private
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.language_model import next_token_accuracy
-from privsyn.methods.base import Backends, Draw, PricingFacts, Subject
+from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.dp_lora.method import DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig
 from privsyn.methods.shared.distill import DistillConfig
 from privsyn.models.loading import describe_role, load_role
 from privsyn.models.references import BUILTIN
+from privsyn.models.rows import Subject
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.students.train import train_student
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from privsyn.data.records import Cell, Row
-from privsyn.data.settings import TextExample
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Composed, Disjoint, Event, RandomAllocation
-from privsyn.models.rows import NO_ROWS, SyntheticRows, with_columns
+from privsyn.models.rows import ANYTHING, NO_ROWS, Subject, SyntheticRows
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.section import Section
 from privsyn.sentences import Rows
@@ -40,33 +39,6 @@ if TYPE_CHECKING:
 
 ADVICE = Rows(Path(__file__).with_name("advice.yaml"))
 """What sizes say for themselves, a table a method."""
-
-
-@dataclass(frozen=True)
-class Subject:
-    """Public facts about the records for default prompts.
-
-    Attributes:
-        document: A phrase for one record, with its article; None where the config has no phrase.
-        descriptions: Pairs (label, the words that prompts use for it), where the words differ.
-        examples: Invented records.
-        columns: Names of the columns beside the text.
-        roles: Of a conversation; none of other texts.
-    """
-
-    document: str | None = None
-    descriptions: tuple[tuple[str, str], ...] = ()
-    examples: tuple[TextExample, ...] = ()
-    columns: tuple[str, ...] = ()
-    roles: tuple[str, ...] = ()
-
-    def fill(self, prompt: str) -> str:
-        """A prompt with ``{document}`` filled in, and a place for ``{columns}`` where there are."""
-        return with_columns(prompt.replace("{document}", self.document or "a text"), self.columns)
-
-
-ANYTHING = Subject()
-"""Records without any description in the config."""
 
 
 @dataclass(frozen=True)

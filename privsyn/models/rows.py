@@ -9,6 +9,7 @@ from typing import Any
 
 from privsyn.data.columns import MISSING, OTHER, Column
 from privsyn.data.records import Row
+from privsyn.data.settings import TextExample
 from privsyn.errors import ConfigError
 
 _ROW, _CELL, _IS = "\x1f", "\x1e", "\x1d"  # in no label, name or value: those are printed
@@ -90,6 +91,33 @@ def begin_with(line: str, prompt: str) -> str:
         head, mark, rest = prompt.partition("|>")
         return f"{head}{mark}{line}{rest}"
     return line + prompt
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Public facts about the records for default prompts.
+
+    Attributes:
+        document: A phrase for one record, with its article; None where the config has no phrase.
+        descriptions: Pairs (label, the words that prompts use for it), where the words differ.
+        examples: Invented records.
+        columns: Names of the columns beside the text.
+        roles: Of a conversation; none of other texts.
+    """
+
+    document: str | None = None
+    descriptions: tuple[tuple[str, str], ...] = ()
+    examples: tuple[TextExample, ...] = ()
+    columns: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+
+    def fill(self, prompt: str) -> str:
+        """A prompt with ``{document}`` filled in, and a place for ``{columns}`` where there are."""
+        return with_columns(prompt.replace("{document}", self.document or "a text"), self.columns)
+
+
+ANYTHING = Subject()
+"""Records without any description in the config."""
 
 
 @dataclass(frozen=True)

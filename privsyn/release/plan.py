@@ -18,9 +18,10 @@ from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.events import Event, load
 from privsyn.files import values
-from privsyn.methods.base import Mechanism, Method, PricingFacts, Role, Subject
+from privsyn.methods.base import Mechanism, Method, PricingFacts, Role
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
+from privsyn.models.rows import Subject
 from privsyn.section import SHA256, Section
 
 S = TypeVar("S", bound=Section)

@@ -198,12 +198,7 @@ def _prompts(ctx: Context, plan: Plan) -> TextSettings | None:
         return fresh
     identity = describe_role(ctx.config.models, "text", ctx.workspace.cache)
     config = TextConfig(max_tokens=getattr(settings, "max_tokens", _MOST_TOKENS))
-    return config.resolved(
-        identity.template_default,
-        subject.document,
-        dict(subject.descriptions),
-        subject.examples,
-    )
+    return config.resolved(identity.template_default, replace(subject, columns=(), roles=()))
 
 
 def _stored_texts(file: Path, count: int) -> list[str] | None:

@@ -15,7 +15,6 @@ from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Composed, Event
 from privsyn.methods.base import (
-    ANYTHING,
     Backends,
     Draw,
     Mechanism,
@@ -25,11 +24,10 @@ from privsyn.methods.base import (
     Role,
     Sample,
     Size,
-    Subject,
 )
 from privsyn.methods.columns_alone.settings import ColumnsAloneConfig
 from privsyn.models.model_identity import ModelIdentity
-from privsyn.models.rows import NO_ROWS, SyntheticRows
+from privsyn.models.rows import ANYTHING, NO_ROWS, Subject, SyntheticRows
 
 
 @dataclass(frozen=True, kw_only=True)

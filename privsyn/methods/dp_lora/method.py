@@ -27,18 +27,7 @@ from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.mechanisms import SampledGaussian
 from privsyn.errors import ConfigError, PrivsynError
-from privsyn.methods.base import (
-    ANYTHING,
-    Backends,
-    Draw,
-    Method,
-    OnProgress,
-    Role,
-    Sample,
-    Size,
-    Subject,
-    Work,
-)
+from privsyn.methods.base import Backends, Draw, Method, OnProgress, Role, Sample, Size, Work
 from privsyn.methods.dp_lora.mechanism import DPLoraMechanism, calibrate, rebuild, sizes_of
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_choice
@@ -46,7 +35,7 @@ from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import RECORDS, Prompt, default_prompt
 from privsyn.models.loading import check_layers
 from privsyn.models.protocols import PromptTemplate, Trainer, Training, Writer
-from privsyn.models.rows import NO_ROWS, SyntheticRows, with_row
+from privsyn.models.rows import ANYTHING, NO_ROWS, Subject, SyntheticRows, with_row
 from privsyn.models.settings import ModelsConfig
 from privsyn.models.trial import SENTENCE
 

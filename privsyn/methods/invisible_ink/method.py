@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.clipping import DEEPEST, ExactSum, clip_difference, public_grid, to_grid
-from privsyn.methods.base import ANYTHING, Draw, Role, Sample, Size, Subject
+from privsyn.methods.base import Draw, Role, Sample, Size
 from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calibrate, rebuild
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.logits import LogitMethod, open_rows
 from privsyn.methods.shared.prompts import cut_at_next_record, released_text, resolved_prompt
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session
+from privsyn.models.rows import ANYTHING, Subject
 
 if TYPE_CHECKING:
     from privsyn.dp.noise import NoiseSource

@@ -20,17 +20,7 @@ from privsyn.data.records import Bucket, Cell
 from privsyn.data.words import VOCABULARY
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.errors import ConfigError
-from privsyn.methods.base import (
-    ANYTHING,
-    Backends,
-    Draw,
-    Method,
-    Role,
-    Sample,
-    Size,
-    Steps,
-    Subject,
-)
+from privsyn.methods.base import Backends, Draw, Method, Role, Sample, Size, Steps
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure, exact_sums, windows
 from privsyn.methods.keyphrase_seeding.mechanism import (
     KeyphraseSeedingMechanism,
@@ -57,6 +47,7 @@ from privsyn.models.language.text_variation import (
     label_text,
 )
 from privsyn.models.protocols import PromptTemplate
+from privsyn.models.rows import ANYTHING, Subject
 from privsyn.models.trial import SENTENCE, refuse_assistant, try_embedder, try_texts
 
 if TYPE_CHECKING:

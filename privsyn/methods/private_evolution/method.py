@@ -30,7 +30,6 @@ from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.histograms import LATTICE, histogram
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import (
-    ANYTHING,
     Backends,
     Draw,
     Exhibit,
@@ -40,7 +39,6 @@ from privsyn.methods.base import (
     Sample,
     Size,
     Steps,
-    Subject,
 )
 from privsyn.methods.private_evolution.adaptation import Adaptation, TokenTable
 from privsyn.methods.private_evolution.mechanism import (
@@ -60,7 +58,7 @@ from privsyn.modalities.base import Samples
 from privsyn.modalities.registry import MODALITIES
 from privsyn.models.language.text_variation import TextSettings, TextVariation
 from privsyn.models.protocols import ManyShapes, VariationAPI
-from privsyn.models.rows import NO_ROWS, SyntheticRows
+from privsyn.models.rows import ANYTHING, NO_ROWS, Subject, SyntheticRows
 from privsyn.models.trial import try_embedder
 
 if TYPE_CHECKING:
@@ -134,16 +132,8 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
                     hint="Set it to null, or name a diffusion model.",
                 )
             return PrivateEvolutionSettings(**cfg.model_dump(exclude={"text"}))
-        values = cfg.model_dump() | {
-            "text": cfg.text.resolved(
-                models["text"].template_default,
-                subject.document,
-                dict(subject.descriptions),
-                subject.examples,  # [E13]
-                columns=subject.columns,
-                roles=subject.roles,
-            )
-        }
+        text = cfg.text.resolved(models["text"].template_default, subject)  # [E13]
+        values = cfg.model_dump() | {"text": text}
         if subject.columns:
             _refuse_without_rows(cfg)
             values["mean_share"] = 0.0  # it would move a text away from its row [E17]

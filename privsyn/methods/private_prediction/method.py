@@ -28,7 +28,7 @@ from privsyn.dp.clipping import (
     public_grid,
     to_grid,
 )
-from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Size, Subject, each
+from privsyn.methods.base import Backends, Draw, Role, Sample, Size, each
 from privsyn.methods.private_prediction.mechanism import (
     PrivatePredictionMechanism,
     calibrate,
@@ -41,6 +41,7 @@ from privsyn.methods.private_prediction.settings import (
 from privsyn.methods.shared.logits import LogitMethod, open_rows
 from privsyn.methods.shared.prompts import cut_at_next_record, released_text, resolved_prompt
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session
+from privsyn.models.rows import ANYTHING, Subject
 
 if TYPE_CHECKING:
     from privsyn.dp.noise import NoiseSource

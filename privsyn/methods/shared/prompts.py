@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from pydantic import Field, model_validator
 
 from privsyn.errors import ConfigError
-from privsyn.methods.base import ANYTHING, Subject
 from privsyn.models.language.answers import as_text
 from privsyn.models.language.degenerate_text import Ending
 from privsyn.models.language.prompts import CHAT, PLAIN, ROLE
 from privsyn.models.language.text_variation import MaxTokens
 from privsyn.models.protocols import LogitModel, PromptTemplate
+from privsyn.models.rows import ANYTHING, Subject
 from privsyn.section import Section
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Annotated
@@ -26,7 +26,7 @@ from privsyn.data.words import LETTER, MARKS, WORD, names, runs, word_count, wor
 from privsyn.data.words import words as words_of
 from privsyn.models.language.degenerate_text import Ending
 from privsyn.models.protocols import AdaptableModel, PromptTemplate, TextModel, Token
-from privsyn.models.rows import row_slots, with_columns
+from privsyn.models.rows import ANYTHING, Subject, row_slots, with_columns
 from privsyn.models.trial import SENTENCE, refuse_assistant, refuse_silence, try_texts
 from privsyn.section import Section
 
@@ -130,39 +130,26 @@ class TextConfig(Section):
             raise ValueError(f"{{{min(unknown)}}} is not one of {', '.join(slots)}")
         return value
 
-    def resolved(
-        self,
-        own: PromptTemplate,
-        document: str | None = None,
-        descriptions: Mapping[str, str] | None = None,
-        examples: Sequence[TextExample] = (),
-        *,
-        columns: Collection[str] = (),
-        roles: tuple[str, ...] = (),
-    ) -> TextSettings:
+    def resolved(self, own: PromptTemplate, subject: Subject = ANYTHING) -> TextSettings:
         """These settings, with a model's own prompts for those that are null.
 
         Args:
             own: The model's prompts with and without a reference.
-            document: A phrase for one record.
-            descriptions: The words that prompts use for a label, where not the label itself.
-            examples: Invented texts of the dataset.
-            columns: Columns that prompts name. A request to rephrase names none by itself.
-            roles: Of a conversation.
+            subject: What prompts say of records. A request to rephrase names no columns by itself.
         """
         if own.chat:
-            fresh, vary = chat_random(document), _CHAT_VARY
+            fresh, vary = chat_random(subject.document), _CHAT_VARY
         else:
             fresh, vary = own.public, own.private.replace("{reference}", "{text}")
             head, marker, _ = fresh.rpartition("Text:")
             if marker and "{label}" not in fresh:
                 fresh = f"{head}Topic: {{label}}\nText:"
-        if examples:
+        if subject.examples:
             fresh = LISTED
         fresh = fill_slots(fresh, {"phrases": ""})  # keyphrase seeding alone has some
-        record_noun = document or "a short text"
+        record_noun = subject.document or "a short text"
         fresh, vary = self.random_prompt or fresh, self.vary_prompt or vary
-        fresh, varied = with_columns(fresh, columns), with_columns(vary, columns)
+        fresh, varied = (with_columns(prompt, subject.columns) for prompt in (fresh, vary))
         vary = vary if own.chat else varied
         return TextSettings(
             random_prompt=fresh.replace("{document}", record_noun),
@@ -170,10 +157,10 @@ class TextConfig(Section):
             name_labels=self.name_labels,
             temperature=self.temperature,
             max_tokens=self.max_tokens,
-            labels=dict(descriptions or {}),
-            examples=tuple(examples),
+            labels=dict(subject.descriptions),
+            examples=subject.examples,
             rephrase=own.chat,
-            roles=roles,
+            roles=subject.roles,
         )
 
 

@@ -12,7 +12,8 @@ from pydantic import Field
 from privsyn.data.records import Cell
 from privsyn.dp.events import Disjoint
 from privsyn.dp.mechanisms import Laplace
-from privsyn.methods.base import ANYTHING, Mechanism, Method, Sample
+from privsyn.methods.base import Mechanism, Method, Sample
+from privsyn.models.rows import ANYTHING
 from privsyn.section import Section
 
 NAME = "toy_drawer"

@@ -24,6 +24,7 @@ from privsyn.data.settings import DatasetConfig
 from privsyn.models.language.degenerate_text import Ending
 from privsyn.models.language.text_variation import TextConfig
 from privsyn.models.protocols import PromptTemplate
+from privsyn.models.rows import Subject
 
 ROLES = ("user", "assistant")
 
@@ -141,6 +142,6 @@ def test_two_roles_must_speak():
 def test_a_text_is_a_conversation_by_the_roles_and_not_by_its_prompt(prompt):
     own = PromptTemplate("{reference}", "Text:")
     for roles in ((), ROLES):
-        settings = TextConfig(random_prompt=prompt).resolved(own, "a chat", roles=roles)
+        settings = TextConfig(random_prompt=prompt).resolved(own, Subject("a chat", roles=roles))
         ending = Ending.of(settings.max_tokens, roles=settings.roles)
         assert ending.is_monologue("User: my bill") == bool(roles)

@@ -20,13 +20,14 @@ from privsyn.dp.events import SampledGaussian
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, PrivsynError, ReleaseLost
-from privsyn.methods.base import Backends, PricingFacts, Subject
+from privsyn.methods.base import Backends, PricingFacts
 from privsyn.methods.dp_lora import method as dp_lora
 from privsyn.methods.dp_lora.method import LABELS, DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
+from privsyn.models.rows import Subject
 from tests.fakes import FakeTrainableModel, FakeTrainer, drawing, journal_at
 from tests.noise import Constant, NeverDraws, NoNoise, SeededNoise
 

@@ -39,6 +39,7 @@ from privsyn.models.language.text_variation import (
 )
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
+from privsyn.models.rows import Subject
 from tests.fakes import WORDS, FakeTextModel, run_over
 from tests.noise import NoNoise, SeededNoise
 
@@ -508,7 +509,7 @@ CHAT = PromptTemplate("Like {reference}", "Like", chat=True)
 
 
 def listed(**settings):
-    return TextConfig(**settings).resolved(CHAT, "a message", examples=EXAMPLES)
+    return TextConfig(**settings).resolved(CHAT, Subject("a message", examples=EXAMPLES))
 
 
 def test_examples_stand_before_the_request_and_the_model_continues():
@@ -569,17 +570,17 @@ def test_a_text_that_holds_a_name_of_an_example_is_asked_for_again(answer):
         TextExample(label="Billing", text="Dear Dr. Reyes, my Billing is off since Tuesday. Tom"),
         TextExample(label="Symptoms", text="i saw nurse Okafor and my knee hurts"),
     )
-    settings = TextConfig().resolved(CHAT, "a message", examples=shown)
+    settings = TextConfig().resolved(CHAT, Subject("a message", examples=shown))
     model = FakeTextModel(script=lambda prompt, before: (answer, other)[min(before, 1)])
     assert TextVariation(settings, model).random(1, "Billing") == [other]
-    plain = TextConfig(random_prompt="Write:").resolved(CHAT, examples=shown)
+    plain = TextConfig(random_prompt="Write:").resolved(CHAT, Subject(examples=shown))
     model = FakeTextModel(script=lambda prompt, before: answer)
     assert TextVariation(plain, model).random(1, None) == [answer]  # its prompt shows no example
 
 
 def test_an_example_without_spaces_is_known_when_it_is_copied():
     shown = (TextExample(text="我的血压药昨天已经吃完了能不能请医生再给我开一个月的"),)
-    settings = TextConfig().resolved(CHAT, examples=shown)
+    settings = TextConfig().resolved(CHAT, Subject(examples=shown))
     answers = ["我的血压药昨天已经吃完了能不能请医生再给我开一点", "请问我的化验结果什么时候能出来"]
     model = FakeTextModel(script=lambda prompt, before: answers[before])
     assert TextVariation(settings, model).random(1, None) == [answers[1]]

@@ -17,7 +17,7 @@ from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods.base import ANYTHING, PricingFacts, Subject
+from privsyn.methods.base import PricingFacts
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding import settings as settings_module
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure
@@ -27,6 +27,7 @@ from privsyn.methods.keyphrase_seeding.vocabulary import _told_apart
 from privsyn.methods.shared.baseline import write_fresh
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
+from privsyn.models.rows import ANYTHING, Subject
 from tests.fakes import FakeTextModel, journal_at, run_over
 from tests.noise import Constant, SeededNoise
 

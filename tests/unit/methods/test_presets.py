@@ -9,10 +9,11 @@ from privsyn.config import parse_config
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.errors import ConfigError
-from privsyn.methods.base import PricingFacts, Subject
+from privsyn.methods.base import PricingFacts
 from privsyn.methods.registry import METHODS, load_method
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.model_identity import ModelIdentity
+from privsyn.models.rows import Subject
 from privsyn.section import PAPER, SMALL
 
 RAW: dict[str, Any] = {

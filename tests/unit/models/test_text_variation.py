@@ -12,6 +12,7 @@ from privsyn.errors import ModelError
 from privsyn.models.language import prompts
 from privsyn.models.language.text_variation import STYLES, TextConfig, TextSettings, TextVariation
 from privsyn.models.protocols import PromptTemplate
+from privsyn.models.rows import Subject
 from tests.fakes import FakeTextModel
 
 BUILTIN = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Text:")
@@ -19,7 +20,7 @@ BUILTIN = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Tex
 
 def api(script=None, own=BUILTIN, seed=0, least=1, roles=(), **settings):
     model = FakeTextModel(script=script)
-    resolved = TextConfig(**settings).resolved(own, roles=roles)
+    resolved = TextConfig(**settings).resolved(own, Subject(roles=roles))
     made = TextVariation(resolved, model, np.random.default_rng(seed))
     made._ending = replace(made._ending, least=least)
     return made, model
@@ -40,9 +41,9 @@ def test_prompts_follow_the_kind_of_model():
     assert plain.vary_prompt == "Label: {label}\nText: {text}\n\nLabel: {label}\nText:"
     assert plain.random_prompt == "Label: {label}\nText:"
     assert TextConfig(random_prompt="mine:").resolved(BUILTIN).random_prompt == "mine:"
-    chat = TextConfig().resolved(prompts.CHAT, "an abstract of an article")
+    chat = TextConfig().resolved(prompts.CHAT, Subject("an abstract of an article"))
     assert chat.random_prompt.startswith("The following is an abstract of an article.\n")
-    note = TextConfig().resolved(prompts.CHAT, "a note")
+    note = TextConfig().resolved(prompts.CHAT, Subject("a note"))
     assert note.random_prompt.startswith("The following is a note.\n")
 
 
@@ -250,7 +251,7 @@ def test_several_texts_are_asked_for_again_and_told(caplog):
     ],
 )
 def test_a_chat_prompt_names_who_writes(document, writer):
-    prompt = TextConfig().resolved(prompts.CHAT, document).random_prompt
+    prompt = TextConfig().resolved(prompts.CHAT, Subject(document)).random_prompt
     lines = prompt.splitlines()
     assert (f"Written by {writer}, in the first person." in lines) == (writer is not None)
     assert lines[-1] == "Text:"
