@@ -17,7 +17,6 @@ from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import as_teacher
 from privsyn.methods.registry import load_method, settings_model
 from privsyn.methods.shared.distill import STUDENTS
-from privsyn.modalities.registry import modality_of
 from privsyn.release.advice import SCALE, of_unit, several
 from privsyn.section import PRESET, SMALL, Section, descriptions, nearest
 
@@ -70,8 +69,8 @@ def form(config: Config, method: str) -> dict[str, Param]:
 
 def _cautions(config: Config) -> dict[str, str]:
     """What a form says of epsilon and delta besides what they are."""
-    size, unit = config.account.public_size, config.dataset.unit
-    nobody = " ".join(of_unit(unit, by_file=modality_of(config.dataset).by_file))
+    size, nobody = config.account.public_size, " ".join(of_unit(config.dataset))
+    units = several(config.account.unit, config.dataset.unit)
     privacy, guess = config.privacy, ""
     if privacy.delta:
         right = odds(gaussian_risk(privacy.epsilon, privacy.delta).right)
@@ -81,7 +80,7 @@ def _cautions(config: Config) -> dict[str, str]:
         f"What is left of the account: Browse > Privacy budget. {nobody}".rstrip(),
         "privacy.delta": f"Below {1 / (10 * size):.2g}, one over ten times account.public_size."
         if size is not None
-        else f"Below one over ten times the number of {several(config.account.unit, unit)}.",
+        else f"Below one over ten times the number of {units}.",
     }
 
 

@@ -26,7 +26,6 @@ from privsyn.errors import ConfigError
 from privsyn.ledger.audit import LedgerAudit
 from privsyn.ledger.balances import Statement
 from privsyn.ledger.entries import Entry, describe_requester
-from privsyn.modalities.registry import modality_of
 from privsyn.release.advice import of_cap, of_each
 from privsyn.stages.base import PARAMS_FILE, Context, open_context, os_user
 from privsyn.stages.plan import methods_of, sized
@@ -461,12 +460,7 @@ class Project(Displayable):
         """One table: dataset, unit, account and method."""
         config = self._context(()).config
         dataset, account = config.dataset, config.account
-        used = of_each(
-            dataset.max_records_per_unit,
-            modality_of(dataset).things,
-            dataset.unit,
-            by_file=modality_of(dataset).by_file,
-        )
+        used = of_each(dataset, dataset.max_records_per_unit)
         rows = {
             "version": dataset.version,
             "labels": ", ".join(dataset.labels) or "none",

@@ -15,13 +15,13 @@ from privsyn import layout
 from privsyn.api.guard import guard
 from privsyn.config import as_overrides
 from privsyn.data.columns import Column
-from privsyn.display.plans import used_of_each
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Displayable, Table, note
 from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.ledger import Ledger, open_existing
 from privsyn.release import certificate, signature
+from privsyn.release.advice import of_each
 from privsyn.release.facts import ReleaseFacts, one_line
 from privsyn.release.plan import Plan
 from privsyn.report import verification
@@ -275,12 +275,13 @@ class Release(Displayable):
     def _tables(self) -> tuple[Table, ...]:
         """One table: the public facts of its certificate."""
         facts, plan = self._facts, self.plan
+        used = of_each(plan.dataset, plan.max_records_per_unit)
         rows = {
             "class": facts.kind,
             "method": facts.method_title,
             "rows": str(facts.rows),
             "guarantee": f"epsilon {format_epsilon(plan.epsilon)}, delta {plan.delta:g}",
-            "protects": f"{plan.unit}, {used_of_each(plan)}, adjacency {plan.adjacency.value}",
+            "protects": f"{plan.unit}, {used}, adjacency {plan.adjacency.value}",
             "dataset": f"{plan.dataset.name}, version {plan.dataset.version}",
         }
         if facts.is_derived:

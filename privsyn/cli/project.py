@@ -216,7 +216,7 @@ _METHOD = (
 
 def _say_choices(answers: new_project.ProjectAnswers, config: Config) -> None:
     """What follows from what was said, or was not."""
-    for caution in of_unit(answers.unit, by_file=answers.image_size is not None):
+    for caution in of_unit(config.dataset):
         note(out, caution)
     missing = {
         "account.public_size": answers.public_size,

@@ -17,7 +17,6 @@ from privsyn.ledger.caps import MOST_COPIES
 from privsyn.ledger.releases import paid_before
 from privsyn.ledger.spec import ReleaseRequest
 from privsyn.methods.base import PromptsModel
-from privsyn.modalities.registry import modality_of
 from privsyn.models.settings import ServerConfig
 from privsyn.progress import under_way
 from privsyn.release.advice import account_odds, odds_of, of_each, several
@@ -177,16 +176,11 @@ SAYS = Rows(Path(__file__).with_name("plan.yaml"))
 
 def guarantee_text(plan: Plan) -> str:
     """What a release promises, on a line."""
+    used = of_each(plan.dataset, plan.max_records_per_unit)
     return (
         f"epsilon {format_epsilon(plan.epsilon)}, delta {plan.delta:g}, per {plan.unit} "
-        f"({used_of_each(plan)}), {plan.adjacency}"
+        f"({used}), {plan.adjacency}"
     )
-
-
-def used_of_each(plan: Plan) -> str:
-    """How many records of a unit are used; or that nobody is named as the unit."""
-    by_file = modality_of(plan.dataset).by_file
-    return of_each(plan.max_records_per_unit, plan.things, plan.dataset.unit, by_file=by_file)
 
 
 def _requests(plan: Plan, server: ServerConfig | None) -> int | None:

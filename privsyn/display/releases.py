@@ -7,7 +7,6 @@ from pathlib import Path
 from rich.console import Console
 
 from privsyn import layout
-from privsyn.display.plans import used_of_each
 from privsyn.display.tables import Verbatim, facts, show
 from privsyn.dp.accountant import format_epsilon, percent
 from privsyn.evaluation.metrics import numbers_of, read_evaluation
@@ -15,6 +14,7 @@ from privsyn.evaluation.report import verdict
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing import in_git
 from privsyn.release import signature
+from privsyn.release.advice import of_each
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.stages.approval import suite_text
@@ -51,9 +51,10 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
 
         lines["model server"] = f"{usage(ctx.config.models.server)}, by this process"
     balance = ctx.ledger.accounts.balance(plan.account)
+    used = of_each(plan.dataset, plan.max_records_per_unit)
     lines |= {
         "guarantee": f"({format_epsilon(plan.epsilon)}, {plan.delta:g})-DP",
-        "protects": f"{plan.unit}, {used_of_each(plan)}, adjacency {plan.adjacency}",
+        "protects": f"{plan.unit}, {used}, adjacency {plan.adjacency}",
         "budget": f"account {plan.account}: {percent(balance.share)} of ({balance.cap.epsilon:g}, "
         f"{balance.cap.delta:g}) spent; room for another release of this kind up to epsilon "
         f"{preview(ctx, plan).room:.4g}",

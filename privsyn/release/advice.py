@@ -215,58 +215,52 @@ def of_cap(privacy: PrivacyConfig, account: AccountConfig) -> tuple[str, ...]:
     return CAUTIONS.says("cap", privacy=privacy, account=account)
 
 
-def stand_in_unit(unit: str | None, *, by_file: bool = False) -> str:
-    """What is protected in place of people where no column says whose a record is; else empty.
+Described = DatasetConfig | DatasetIdentity
 
-    Args:
-        unit: Column of the unit, ``dataset.unit``.
-        by_file: Whether each file may be a unit, as of images.
-    """
-    if unit is None:
+
+def stand_in_unit(dataset: Described) -> str:
+    """What is protected in place of people where no column says whose a record is; else empty."""
+    if dataset.unit is None:
         return "rows"
-    return "files" if by_file and unit == FILE else ""
+    return "files" if dataset.images is not None and dataset.unit == FILE else ""
 
 
-def of_each(most: int, things: str, unit: str | None, *, by_file: bool = False) -> str:
+def of_each(dataset: Described, most: int) -> str:
     """How many records of a unit are used, in words; or that nobody is named as the unit.
 
     Args:
+        dataset: The records.
         most: Of a unit.
-        things: What the records are: texts.
-        unit: Column of the unit.
-        by_file: As ``stand_in_unit`` has it.
     """
-    if rows := stand_in_unit(unit, by_file=by_file):
+    if rows := stand_in_unit(dataset):
         return f"{rows}, not people, are protected: no unit is named"
+    things = modality_of(dataset).things
     return f"at most {most} {things if most > 1 else things.removesuffix('s')} of each"
 
 
-def not_people(unit: str | None, *, by_file: bool = False) -> str:
-    """What to know where no column says whose a record is, else empty; as ``stand_in_unit``."""
-    rows = stand_in_unit(unit, by_file=by_file)
-    return "".join(CAUTIONS.says("not_people", rows=rows, unit=unit))
+def not_people(dataset: Described) -> str:
+    """What to know where no column says whose a record is; else empty."""
+    rows = stand_in_unit(dataset)
+    return "".join(CAUTIONS.says("not_people", rows=rows, unit=dataset.unit))
 
 
-def protected_unit(dataset: Mapping[str, Any], unit: str) -> str:
+def protected_unit(dataset: Described, unit: str) -> str:
     """Who is protected, in a word: the account's unit only where a column tells units apart.
 
     Args:
-        dataset: As a certificate describes it.
+        dataset: The records.
         unit: As the account names it.
     """
-    rows = stand_in_unit(dataset["unit"], by_file=bool(dataset.get("images")))
-    return rows.removesuffix("s") or unit
+    return stand_in_unit(dataset).removesuffix("s") or unit
 
 
-def of_unit(unit: str | None, *, by_file: bool = False) -> tuple[str, ...]:
-    """A caution where no column says whose a record is; arguments as ``stand_in_unit`` has them."""
-    caution = not_people(unit, by_file=by_file)
+def of_unit(dataset: Described) -> tuple[str, ...]:
+    """A caution where no column says whose a record is."""
+    caution = not_people(dataset)
     return (caution.replace(":", " (dataset.unit):", 1),) if caution else ()
 
 
-def of_prompts(
-    dataset: DatasetConfig | DatasetIdentity, models: Collection[str], *, own: bool
-) -> tuple[str, ...]:
+def of_prompts(dataset: Described, models: Collection[str], *, own: bool) -> tuple[str, ...]:
     """What helps before any epsilon does, by public facts: what a text is, its language, the model.
 
     Args:
@@ -284,15 +278,13 @@ def of_prompts(
     )
 
 
-def of_language(
-    public: DatasetConfig | DatasetIdentity, models: Collection[str]
-) -> tuple[str, ...]:
+def of_language(public: Described, models: Collection[str]) -> tuple[str, ...]:
     """A note where public words are in another language than the models, as far as letters tell."""
     foreign = _foreign(public, models)
     return CAUTIONS.says("prompts", public=public, own=True, models=(), foreign=foreign, tiny=TINY)
 
 
-def _foreign(public: DatasetConfig | DatasetIdentity, models: Collection[str]) -> str:
+def _foreign(public: Described, models: Collection[str]) -> str:
     """The first of the models that knows English alone, where public words are not; else empty."""
     words = re.findall(r"[^\W\d_]+", " ".join([public.document or "", *public.labels]).casefold())
     foreign = (
@@ -469,7 +461,7 @@ def settings_advice(
     dataset, account = config.dataset, config.account
     return (
         *of_prompts(dataset, writers, own=own_prompts(given)),
-        *of_unit(dataset.unit, by_file=modality_of(dataset).by_file),
+        *of_unit(dataset),
         *of_release(config.privacy, account, spent, right),
         *of_cap(config.privacy, account),
         *of_account(account),

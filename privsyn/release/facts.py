@@ -273,7 +273,7 @@ class ReleaseFacts:
     @property
     def unit(self) -> str:
         """Who is protected, in a word."""
-        return self.words(protected_unit(self.paid["plan"]["dataset"], self.plan.unit))
+        return self.words(protected_unit(self.plan.dataset, self.plan.unit))
 
     @property
     def units(self) -> str:
@@ -331,8 +331,7 @@ class ReleaseFacts:
     @property
     def not_people(self) -> str:
         """What to know where units are rows or files; empty where a column names them."""
-        dataset = self.plan.dataset
-        return not_people(dataset.unit, by_file=modality_of(dataset).by_file)
+        return not_people(self.plan.dataset)
 
     @property
     def records_used(self) -> str:

@@ -3,6 +3,7 @@
 from itertools import product
 from types import SimpleNamespace
 
+from privsyn.data.settings import DatasetConfig
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk
 from privsyn.release.advice import BY_AUDIT, not_people, on_secret
@@ -15,7 +16,7 @@ STATED: Stated = dict(
     license="CC-BY-4.0",
     intended_use="To train classifiers of letters.",
 )
-ROWS = not_people(None)
+ROWS = not_people(DatasetConfig(name="d", path="p"))
 GOOD = dict(
     epsilon=0.9, risk=Risk(0.02, 0.002, 0.09), unit="citizen", secret="", not_people="",
     is_private=True, passed=True, stated=STATED, unanswered=(), cautions=0, audited=False,
