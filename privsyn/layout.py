@@ -50,12 +50,6 @@ QUARANTINE = "quarantine"
 """Folder of releases that are not handed out: for their owner alone."""
 
 
-def in_quarantine(folder: Path) -> bool:
-    """Whether a release lies in the quarantine of a project, or is a link into one."""
-    # Both: a link elsewhere may lead into the quarantine, and the quarantine itself may be a link.
-    return QUARANTINE in (folder.absolute().parent.name, folder.resolve().parent.name)
-
-
 def held_back(folder: Path) -> str:
     """Why a release is not handed out, as its folder says it; empty where it may be."""
     success = suite_passed(folder)
@@ -63,7 +57,8 @@ def held_back(folder: Path) -> str:
         return "not validated yet: nothing says whether its records pass their checks"
     if not success:
         return "failed its checks: its report says which"
-    if in_quarantine(folder):
+    # Both: a link elsewhere may lead into the quarantine, and the quarantine itself may be a link.
+    if QUARANTINE in (folder.absolute().parent.name, folder.resolve().parent.name):
         return "in quarantine: its disclosure audit holds it back, or did not run yet"
     return ""
 

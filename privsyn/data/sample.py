@@ -54,7 +54,6 @@ def write_sample(path: Path, *, rows: int = ROWS) -> int:
     return len(patients)
 
 
-DIGITS = tuple("0123456789")
 SIZE = 28
 _BOX = 20
 _TOP = 16.0

@@ -345,13 +345,8 @@ def _alike(row: Mapping[str, Any], value: Mapping[str, float]) -> Grade:
     """The grade of a number of likeness by the limits of its row."""
     name, sign = row["name"], 1 if row["better"] == "more" else -1
     number = sign * value[name] / (value.get(f"{name}_real", 1.0) or 1.0)
-    return (
-        "good"
-        if number >= sign * row["good"]
-        else "fair"
-        if number >= sign * row["fair"]
-        else "poor"
-    )
+    enough: tuple[Grade, ...] = ("good", "fair")
+    return next((grade for grade in enough if number >= sign * row[grade]), "poor")
 
 
 def _images_unmeasured(metrics: Metrics, about: Availability) -> tuple[str, ...]:

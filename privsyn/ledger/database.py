@@ -219,10 +219,6 @@ class Database:
                 )
             )
 
-    def open_connection(self) -> OpenConnection:
-        """A connection of its own for a process that writes often, such as at every draw."""
-        return OpenConnection(self)
-
     def _connect(self) -> sa.Connection:
         """A connection to write with, whose ledger has its tables; the caller closes it."""
         self._refuse_missing()

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 
 from privsyn.errors import VerificationError
 from privsyn.ledger import leases, sa, schema
-from privsyn.ledger.database import Database
+from privsyn.ledger.database import Database, OpenConnection
 from privsyn.ledger.entries import State, check_state, entry_row, stamp
 from privsyn.ledger.leases import Lease
 
@@ -39,7 +39,7 @@ class DrawRows:
     """The rows of one part, for the holder of its lease."""
 
     def __init__(self, database: Database, lease: Lease) -> None:
-        self._connection = database.open_connection()
+        self._connection = OpenConnection(database)
         self._lease = lease
 
     def load(self) -> list[bytes]:

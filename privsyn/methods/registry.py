@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Method, as_teacher
+from privsyn.methods.base import Method
 from privsyn.methods.shared.distill import COMMANDS, STUDENTS, DistillConfig
 from privsyn.section import nearest
 
@@ -25,11 +25,6 @@ FIRST = "private_evolution"
 """Method of a new project, and the default without a configured one."""
 COLUMNS_ALONE = "columns_alone"
 """Method of a project whose records have no text."""
-
-
-def teachers() -> list[str]:
-    """Names of the methods whose releases contain the model that wrote them."""
-    return [name for name in METHODS if as_teacher(load_method(name))]
 
 
 def load_method(name: str) -> Method[Any]:

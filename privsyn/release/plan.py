@@ -27,9 +27,6 @@ from privsyn.section import SHA256, Section
 S = TypeVar("S", bound=Section)
 PLAN_SCHEMA: Final = "privsyn-plan/1"
 
-SOLVED = ("clip_bound", "private_tokens", "noise_multiplier")
-"""Derived numbers that plans solve for; all others follow from them and the settings."""
-
 
 class DatasetIdentity(Section):
     """The dataset as the release knows it: public facts, an opaque version, no digest of data."""

@@ -305,8 +305,9 @@ class _Measurement:
             public = _public(ctx, plan, ours)
             model = _reader(ctx, plan)
             encoders = _encoders(ctx, plan)
+            read = None if model is None else partial(log_likelihoods, model, most=_AT_ONCE)
             parts |= {
-                "perplexity": lambda: _by_reading(ours[0], theirs[0], model),
+                "perplexity": lambda: perplexity_gap(ours[0], theirs[0], read) if read else [],
                 "beside what is free": lambda: self.rivals(ours, theirs, public, *encoders),
             }
         metrics: list[Metric] = []
@@ -468,15 +469,6 @@ def _candidates(file: Path) -> _Public:
         return [(str(text), label) for label, text in json.loads(file.read_bytes())]
     except (OSError, ValueError, TypeError):
         return []
-
-
-def _by_reading(
-    synthetic: Sequence[str], real: Sequence[str], model: Readable | None
-) -> list[Metric]:
-    """Perplexity under the public language model, where it can be read."""
-    if model is None:
-        return []
-    return perplexity_gap(synthetic, real, partial(log_likelihoods, model, most=_AT_ONCE))
 
 
 def _reader(ctx: Context, plan: Plan) -> Readable | None:

@@ -26,7 +26,7 @@ from privsyn.errors import (
 from privsyn.evaluation.metrics import metrics_of
 from privsyn.files import file_lock
 from privsyn.methods.base import as_teacher
-from privsyn.methods.registry import teachers
+from privsyn.methods.registry import METHODS, load_method
 from privsyn.methods.shared.distill import STUDENTS, DistillConfig
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
@@ -188,7 +188,7 @@ def teacher_of(config: Config) -> str:
     Raises:
         ConfigError: There is no such method.
     """
-    known = teachers()
+    known = [name for name in METHODS if as_teacher(load_method(name))]
     for name in (*config.pipeline, *config.methods, *known):
         if name in known:
             return name

@@ -48,6 +48,7 @@ from privsyn.data.readers.lines import (
 )
 from privsyn.data.readers.streams import (
     COMPRESSIONS,
+    WAY_OUT,
     Part,
     bounded_lines,
     check_file,
@@ -59,7 +60,6 @@ from privsyn.data.readers.streams import (
     refuse_table,
     split_suffix,
     there,
-    way_out,
 )
 from privsyn.data.readers.tables import table_at
 from privsyn.data.records import Private, Record
@@ -410,7 +410,7 @@ def _format_by_name(path: Source, records: str) -> Format:
         raise DataError(
             f"{path} ends {ending}; known for {records} are {', '.join(known)} and, for images, a "
             f"folder; {packed_too} also with {', '.join(COMPRESSIONS)}.",
-            hint=way_out(suffix),
+            hint=WAY_OUT.get(suffix, "Convert the file; if its name is wrong, rename it."),
         )
     return file_format
 

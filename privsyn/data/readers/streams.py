@@ -292,7 +292,7 @@ def split_suffix(path: PurePath) -> tuple[str, str]:
     return (suffixes[-1] if suffixes else ""), ""
 
 
-_WAY_OUT = {
+WAY_OUT = {
     **dict.fromkeys((".xlsx", ".xls"), "In Excel: Save as, CSV UTF-8 (comma delimited)."),
     **dict.fromkeys((".zip", ".7z", ".tar", ".tgz"), "Unpack it and name what is in it."),
     **dict.fromkeys((".feather", ".arrow", ".orc", ".pkl"), "Write it as Parquet, by pandas."),
@@ -300,11 +300,6 @@ _WAY_OUT = {
     ".dvc": "It is a pointer of DVC: dvc pull, and name the file without .dvc.",
 }
 """Suffix of a format that is not supported -> how to convert it."""
-
-
-def way_out(suffix: str) -> str:
-    """How to convert a file of this format to a supported one."""
-    return _WAY_OUT.get(suffix, "Convert the file; if its name is wrong, rename it.")
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from privsyn.data.records import Cell
 from privsyn.dp.accountant import epsilon_at, rho, roughly
@@ -84,16 +85,17 @@ def calibrate(
         ConfigError: The target does not pay for one token; says which setting costs most.
     """
     tau, r = settings.temperature, settings.private_tokens
-    if tau is None and (tau := _lowest(settings, target, facts, r or _most(settings))):
+    made = partial(_mechanism, settings, facts)
+    if tau is None and (tau := _lowest(made, target, r or _most(settings))):
         r = r or _most(settings)
     if r is None:
-        one = _mechanism(settings, facts, 1, tau or _HIGH)
+        one = made(1, tau or _HIGH)
         r = min(_affordable(settings, one, target), _most(settings))
     if tau is None:  # by what whole tokens leave
         # One token more is too many at _HIGH, and tokens cost about as the inverse square of tau.
         low = max(_LOW, _HIGH * (1 - 1 / (r + 1)))
-        tau = _lowest(settings, target, facts, r, low) or _HIGH
-    mechanism = _mechanism(settings, facts, r, tau)
+        tau = _lowest(made, target, r, low) or _HIGH
+    mechanism = made(r, tau)
     return replace(
         mechanism,
         warnings=(*mechanism.warnings, *_needless(settings, mechanism, target)),
@@ -152,22 +154,18 @@ def _mechanism(
     )
 
 
+Made = Callable[[int, float], PrivatePredictionMechanism]
+"""The mechanism of r private tokens at a temperature."""
 _LOW, _HIGH = 0.4, 0.7
 """Temperatures that are tried if the config does not set tau. Below, texts of a bucket are alike
 and loop; above, small models write nonsense."""
 
 
-def _lowest(
-    settings: PrivatePredictionSettings,
-    target: Guarantee,
-    facts: PricingFacts,
-    r: int,
-    low: float = _LOW,
-) -> float | None:
+def _lowest(made: Made, target: Guarantee, r: int, low: float = _LOW) -> float | None:
     """The lowest temperature at which the target pays for r tokens; None: not even the highest."""
 
     def event(tau: float) -> Event:
-        return _mechanism(settings, facts, r, tau).whole
+        return made(r, tau).whole
 
     safe = _HIGH
     if roughly(event(safe), target.delta) > _ROUGH * target.epsilon:

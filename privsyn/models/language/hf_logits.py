@@ -264,7 +264,8 @@ class HFSession:
         """Keep the cache if memory has room; otherwise the pass is recomputed at every token."""
         if not rowwise.is_preallocated(part.cache):
             return
-        size = rowwise.size_of(part.cache)
+        layers = part.cache.layers
+        size = sum(array.nbytes for layer in layers for array in (layer.keys, layer.values))
         # One cache is always kept, however small the limit: otherwise nothing would be faster.
         part.cacheable = part.cacheable and (
             not self._cached_bytes or self._cached_bytes + size <= self._cache_bytes

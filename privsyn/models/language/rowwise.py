@@ -349,11 +349,6 @@ def begin_with(cache: Cache, prefix: Cache, rows: int) -> None:
         layer.update(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1))
 
 
-def size_of(cache: Cache) -> int:
-    """Bytes of keys and values."""
-    return sum(part.nbytes for layer in cache.layers for part in (layer.keys, layer.values))
-
-
 def gather_rows(caches: list[Cache], picks: list[list[tuple[int, int]]], rows: int) -> list[Cache]:
     """Regroup rows of preallocated caches: ``picks[i]`` are the (cache, row) pairs of new cache i.
 

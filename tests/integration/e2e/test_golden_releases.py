@@ -33,6 +33,8 @@ from tests.integration.e2e.small_project import reseal
 from tools.write_releases import BEGUN, METHODS
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "releases"
+SOLVED = ("clip_bound", "private_tokens", "noise_multiplier")
+"""Derived numbers that plans solve for; all others follow from them and the settings."""
 RELEASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from privsyn.data.images import decode
 from privsyn.data.readers.formats import read_records
-from privsyn.data.sample import DIGITS, LABELS, ROWS, SHIPPED, SIZE, write_digits, write_sample
+from privsyn.data.sample import LABELS, ROWS, SHIPPED, SIZE, write_digits, write_sample
 from privsyn.data.settings import DatasetConfig, ImageConfig
 from privsyn.errors import ConfigError, StorageError
 
@@ -88,7 +88,7 @@ def test_the_reader_takes_all_of_it_as_it_is(digits):
         path=digits,
         images=ImageConfig(size=SIZE, mode="L"),
         label="label",
-        labels=DIGITS,
+        labels=tuple("0123456789"),
         unit="scan",
     )
     records = [record.reveal() for record in read_records(cfg)]
