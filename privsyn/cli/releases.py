@@ -48,10 +48,9 @@ def export(
 
     folder = workspace_of(params).existing(release)
     ctx = context_of(params, None) if params.is_file() else None
-    book = None if ctx is None else ctx.ledger_at_hand
     # The form is part of the name, so that two exports of a release stand side by side.
     place = target or params.parent / "exports" / f"{folder.name}-{form}"
-    made = write_export(folder, form, place, ledger=book, ctx=ctx, license=license)
+    made = write_export(folder, form, place, ctx=ctx, license=license)
     show(out, f"{form} in {made}; nothing was pushed. Its card: {made / 'README.md'}")
 
 

@@ -148,7 +148,7 @@ def test_two_people_make_and_publish_a_release(governed, fake, cli):
         publish(alice, planned)
     folder = alice.workspace.release(planned.id)
     with pytest.raises(ApprovalNeeded):
-        export(folder, "jsonl", project.root / "out", ledger=alice.ledger)
+        export(folder, "jsonl", project.root / "out", ctx=alice)
     with pytest.raises(ApprovalNeeded):  # and so for what is made from a release
         publish_folder(alice, planned, folder)
     plan_file = project.root / "plan.json"
@@ -182,7 +182,7 @@ def test_two_people_make_and_publish_a_release(governed, fake, cli):
     assert "row" in named["ledger approval"].detail
     assert named["approval to publish"].detail.startswith("approved by bob on")
     exported = project.root / "out"
-    export(folder, "jsonl", exported, ledger=alice.ledger)
+    export(folder, "jsonl", exported, ctx=alice)
     assert (exported / "README.md").is_file()
     publish(alice, planned)
     assert alice.workspace.pointer(planned.id).exists()

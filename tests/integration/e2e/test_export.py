@@ -171,7 +171,7 @@ def test_what_is_not_a_whole_valid_private_release_is_not_exported(project, fold
     with pytest.raises(VerificationError, match="predictable noise"):
         export(copy, "csv", tmp_path / "out")
     with pytest.raises(VerificationError, match="ledger digests"):
-        export(copy, "csv", tmp_path / "out", ledger=project.context().ledger)
+        export(copy, "csv", tmp_path / "out", ctx=project.context())
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 
