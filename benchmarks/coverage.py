@@ -4,7 +4,7 @@
 
 The audit's bound: mechanisms whose epsilon is known, attacked at their best, against
 ``evaluation.audit``. The accuracy interval: classes that are normal, classifiers as
-``evaluation.judge.compare`` trains them; the mean accuracy is to be covered, over fresh
+``evaluation.judge.fits`` trains them; the mean accuracy is to be covered, over fresh
 training sets of the size, on fresh records. The interval by words: a classifier that is right with
 a known probability. MAUVE: histograms over clusters whose shares are known, as ``_interval`` of
 ``evaluation.embeddings`` has them; and vectors of two mixtures of normals, clustered anew each time
@@ -32,7 +32,8 @@ from privsyn.evaluation.audit import CONFIDENCE, Guesses
 from privsyn.evaluation.classifiers import REPLICATES, Interval, split_holdout
 from privsyn.evaluation.embeddings import _interval as mauve_interval
 from privsyn.evaluation.embeddings import area, compare_embeddings
-from privsyn.evaluation.judge import NEARNESS, Case, compare, judge
+from privsyn.evaluation.judge import NEARNESS, Case, fits, judge
+from privsyn.evaluation.judge import intervals as judged
 from privsyn.evaluation.language_model import _interval as token_interval
 from privsyn.evaluation.language_model import perplexity_gap
 from privsyn.evaluation.metrics import wilson
@@ -97,7 +98,7 @@ def scored(
 ) -> dict[str, Interval]:
     """A release, and beside it the public model alone."""
     sets = {"release": [(*own, test[0])]} | ({"public": [(*other, test[0])]} if other else {})
-    return compare(sets, test[1], replicates)
+    return judged(fits(sets, test[1], replicates), replicates)
 
 
 def sample(rng: np.random.Generator, size: int, width: int = WIDTH) -> Labeled:

@@ -33,7 +33,7 @@ from privsyn.data.sample import LABELS, write_sample
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.evaluation.classifiers import downstream
 from privsyn.evaluation.embeddings import mauve
-from privsyn.evaluation.judge import compare
+from privsyn.evaluation.judge import fits, intervals
 from privsyn.methods.base import PricingFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
@@ -261,7 +261,7 @@ class Bench:
         """Accuracy by vectors and by TF-IDF, MAUVE, words a text."""
         test, (vectors, truth) = self._test(name)
         own, labels = self._labeled(made)
-        found = compare({"release": [(own, labels, vectors)]}, truth, 0)
+        found = intervals(fits({"release": [(own, labels, vectors)]}, truth, 0), 0)
         by_words = downstream(*zip(*made, strict=True), *zip(*test, strict=True))
         count = min(len(own), len(vectors))
         return {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import date as Date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -34,16 +35,19 @@ Overrides = Annotated[
     list[str] | None, typer.Option("-S", "--set", metavar="a.b.c=value", help="Override a setting.")
 ]
 
-MethodName = Annotated[
-    str | None,
-    typer.Option(
+
+def one_of(names: Collection[str]) -> Any:
+    """The option that names a method."""
+    return typer.Option(
         "--method",
         "-m",
         metavar="METHOD",
-        help=f"One of {', '.join(METHODS)}. By default the first of `pipeline` in params.yaml.",
-        autocompletion=lambda: list(METHODS),
-    ),
-]
+        help=f"One of {', '.join(names)}. By default the first of `pipeline` in params.yaml.",
+        autocompletion=lambda: list(names),
+    )
+
+
+MethodName = Annotated[str | None, one_of(METHODS)]
 
 Epsilon = Annotated[
     float | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from privsyn.cli.options import PARAMS, Day, Overrides, Params, context_of, err, out
+from privsyn.cli.options import PARAMS, Day, Overrides, Params, context_of, err, one_of, out
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import show
 from privsyn.dp.accountant import format_epsilon
@@ -30,16 +30,7 @@ if TYPE_CHECKING:
 
 stage_app = typer.Typer(help="Run one stage, as dvc.yaml and Airflow do.", no_args_is_help=True)
 
-StageMethod = Annotated[
-    str | None,
-    typer.Option(
-        "--method",
-        "-m",
-        metavar="METHOD",
-        help=f"One of {', '.join([*METHODS, STUDENTS])}. By default the first of `pipeline`.",
-        autocompletion=lambda: [*METHODS, STUDENTS],
-    ),
-]
+StageMethod = Annotated[str | None, one_of([*METHODS, STUDENTS])]
 
 PlanFile = Annotated[
     Path,

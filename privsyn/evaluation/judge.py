@@ -223,7 +223,7 @@ def _by_vectors(embed: Embed, case: Case, sets: Sets, replicates: int) -> dict[s
     }
     nearest = (_unit(tested) @ directions(case, embed).T).argmax(axis=1)
     named = _fixed(np.array(case.labels)[nearest] == truth)
-    return _fits(features, truth, replicates) | {"zero_shot": named}
+    return fits(features, truth, replicates) | {"zero_shot": named}
 
 
 def _by_words(_: None, case: Case, sets: Sets, replicates: int) -> dict[str, Answers]:
@@ -243,7 +243,7 @@ def _by_words(_: None, case: Case, sets: Sets, replicates: int) -> dict[str, Ans
             # The vocabulary is that of all texts of the set in every bootstrap sample of it.
             train = words.fit_transform(texts)
             features[name].append((train, _labels(pairs), words.transform(tested)))
-    return _fits(features, _labels(case.tested), replicates)
+    return fits(features, _labels(case.tested), replicates)
 
 
 def _by_nearness(embed: Embed, case: Case, sets: Sets, replicates: int) -> dict[str, Answers]:
@@ -426,22 +426,6 @@ def judge(
     return Scores(table)
 
 
-def compare(
-    sets: Mapping[str, Sequence[tuple[Any, NDArray[np.str_], Any]]],
-    truth: NDArray[np.str_],
-    replicates: int = REPLICATES,
-) -> dict[str, Interval]:
-    """As ``judge``, of sets of features by one ruler: benchmarks have their own.
-
-    Args:
-        sets: By column, ``release`` among them: features, labels and features of the test records
-            of each draw. Features have the shape (texts, width).
-        truth: Labels of the test records.
-        replicates: Bootstrap samples.
-    """
-    return intervals(_fits(sets, truth, replicates), replicates)
-
-
 def intervals(
     answers: Mapping[str, Answers], replicates: int, least: int = 0
 ) -> dict[str, Interval]:
@@ -480,7 +464,7 @@ def _fixed(hits: NDArray[np.bool_]) -> Answers:
     return Answers(np.atleast_2d(hits), np.atleast_2d(hits))
 
 
-def _fits(
+def fits(
     sets: Mapping[str, Sequence[tuple[Any, NDArray[np.str_], Any]]],
     truth: NDArray[np.str_],
     replicates: int,

@@ -303,16 +303,6 @@ _ELSEWHERE = frozenset(
 """Small words of other languages that are none of English."""
 
 
-def of_bound(records: int, unit: str) -> tuple[str, ...]:
-    """Advice where a unit may have so many records that little is left of any.
-
-    Args:
-        records: Of a unit at most.
-        unit: Who is protected.
-    """
-    return CAUTIONS.says("bound", records=records, unit=unit, many=MANY)
-
-
 MANY = 10
 """Records of a unit from which on a bound is worth a word."""
 CROWDED = 3
@@ -465,7 +455,7 @@ def settings_advice(
         *of_release(config.privacy, account, spent, right),
         *of_cap(config.privacy, account),
         *of_account(account),
-        *of_bound(dataset.max_records_per_unit, account.unit),
+        *CAUTIONS.says("bound", records=dataset.max_records_per_unit, unit=account.unit, many=MANY),
     )
 
 

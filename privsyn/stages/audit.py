@@ -160,18 +160,11 @@ def refuse_unapproved(ctx: Context, folder: Path) -> None:
         ApprovalNeeded: Nobody has, or somebody said no.
     """
     release = ReleaseFacts.read(folder)
-    hold_to_config(ctx)
+    spec = ctx.account
+    # The ledger knows what the settings ask for. Where it asks for no less already, its rules
+    # apply, and settings that are older than those are no attempt to weaken them.
+    if spec.terms.approvals.publish and ctx.ledger.accounts.terms(spec.name).laxer_than(spec.terms):
+        ctx.open_account()
     ctx.ledger.approvals.check_publication(
         release.release_id, release.certificate_sha256, name=release.name
     )
-
-
-def hold_to_config(ctx: Context) -> None:
-    """Have the ledger know what the settings ask for, if they ask for an approval.
-
-    Where it asks for no less already, its rules apply, and settings that are older than those are
-    no attempt to weaken them.
-    """
-    spec = ctx.account
-    if spec.terms.approvals.publish and ctx.ledger.accounts.terms(spec.name).laxer_than(spec.terms):
-        ctx.open_account()

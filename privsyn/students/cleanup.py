@@ -20,7 +20,7 @@ from privsyn.release.plan import Plan
 from privsyn.release.workdir import wipe_dead
 from privsyn.stages import lineage
 from privsyn.stages.base import Context, find_workdir, wipe_workdir
-from privsyn.students.release import lock_student, sync_student
+from privsyn.students.release import StudentPlan, lock_student, trace_student
 
 
 def sweep(ctx: Context) -> list[str]:
@@ -104,7 +104,9 @@ def sync(ctx: Context, release_id: str | None = None) -> list[str]:
         if not facts.is_derived:
             _release(ctx, folder, facts.plan)
         elif STUDENTS in facts.derived:
-            sync_student(ctx, folder)
+            student = StudentPlan.from_facts(facts)
+            trace_student(ctx, student, folder)
+            ctx.tracker.finish(ctx.tracker.release_run(student.id))
         publisher = DvcPublisher(ctx.workspace.root)
         # Further records have no run of their own: their certificate is in their parent's.
         if name in publisher.published_ids() and (

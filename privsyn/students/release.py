@@ -441,10 +441,3 @@ def trace_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
         run, {f"student.{name}": float(n) for name, n in student_of(facts).items()}
     )
     ctx.tracker.log_artifact(run, folder / layout.CERTIFICATE)
-
-
-def sync_student(ctx: Context, folder: Path) -> None:
-    """Write the missing lineage of a student in this project, from its certificate."""
-    planned = StudentPlan.from_facts(ReleaseFacts.read(folder))
-    trace_student(ctx, planned, folder)
-    ctx.tracker.finish(ctx.tracker.release_run(planned.id))

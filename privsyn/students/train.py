@@ -125,7 +125,8 @@ def _start(cfg: DistillConfig, folder: Path, tokenizer: Any, texts: Sequence[Enc
         model = student.read_model(folder)
         student.refuse_long(model, texts, cfg.max_tokens, f"methods.distill.init={folder.name}")
         return model
-    longest = sum(student.room(texts, cfg.max_tokens))
+    # Of the longest allowed text, and not the longest actual one.
+    longest = max(text.start for text in texts) + cfg.max_tokens
     return student.new_model(SIZES[cfg.student], student.vocabulary_of(folder), tokenizer, longest)
 
 
@@ -164,7 +165,7 @@ def _fit(
             for group in student.passes(batch, vocabulary, device):
                 ids, targets = student.pad(group, device)
                 # logits: (texts, tokens, vocabulary), in bfloat16 on GPUs.
-                with student.fast(device):
+                with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                     logits = model(input_ids=ids, use_cache=False).logits
                 counts = targets != student.NOT_COUNTED
                 # bfloat16 is too coarse for a sum of many tokens.

@@ -60,11 +60,6 @@ def seed_torch(seed: int, device: Any) -> Iterator[None]:
         yield
 
 
-def fast(device: Any) -> Any:
-    """Matrix products in bfloat16 on GPUs."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
-
-
 def read_tokenizer(folder: Path) -> Any:
     """The tokenizer of a model folder. One without an end-of-text token ends by its separator.
 
@@ -185,18 +180,14 @@ def encode(
     return rows
 
 
-def room(texts: Sequence[Encoded], max_tokens: int) -> tuple[int, int]:
-    """Tokens of the longest prompt, and of the longest allowed (not actual) text."""
-    return max(text.start for text in texts), max_tokens
-
-
 def refuse_long(model: Any, texts: Sequence[Encoded], max_tokens: int, called: str) -> None:
     """Refuse a model whose context is too short.
 
     Raises:
         ModelError: Says by how many tokens.
     """
-    refuse_overlong(called, model.config.get_text_config(), *room(texts, max_tokens))
+    prompt = max(text.start for text in texts)
+    refuse_overlong(called, model.config.get_text_config(), prompt, max_tokens)
 
 
 def passes(texts: Sequence[Encoded], vocabulary: int, device: Any) -> Iterator[list[Encoded]]:
