@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, get_args, get_origin
@@ -308,12 +309,10 @@ def _digests(paths: list[Path], cache_dir: Path | None) -> list[str]:
             fresh[key] = entry = [status.st_size, status.st_mtime_ns, sha]
         digests.append(str(entry[2]))
     if store and fresh:
-        try:
+        with suppress(OSError):  # without a cache, the next run only takes longer
             store.parent.mkdir(parents=True, exist_ok=True)
             # A file per process, then a rename: two processes may write at the same time.
             part = store.with_name(f"{store.name}.{os.getpid()}")
             part.write_text(json.dumps({**cache, **fresh}), encoding="utf-8")
             part.replace(store)
-        except OSError:
-            pass  # without a cache, the next run only takes longer
     return digests

@@ -13,6 +13,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -73,11 +74,9 @@ class Holder:
 @functools.cache
 def _machine() -> str:
     parts = [platform.node()]
-    try:
+    with suppress(OSError):  # not Linux: the host name has to do
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
         parts.append(os.readlink("/proc/self/ns/pid"))
-    except OSError:  # not Linux: the host name has to do
-        pass
     return "/".join(parts)
 
 
@@ -172,10 +171,9 @@ class Lease:
             if kind is None:
                 self.check()
         finally:
-            try:
+            # It runs out by itself, and an error under way matters more.
+            with suppress(LedgerUnavailable):
                 self._free(self)
-            except LedgerUnavailable:
-                pass  # it runs out by itself, and an error under way matters more
 
     def _beat(self) -> None:
         # Three tries a life: one that fails leaves time for the next.

@@ -16,6 +16,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -509,11 +510,9 @@ def masked(text: str, cfg: ValidationConfig) -> str:
 
     # Masking the raw JSON could cut a key or an escape, and the text would no longer parse.
     if text.lstrip().startswith(("{", "[{")):
-        try:
+        with suppress(ValueError, RecursionError):
             # Values alone: a key that looks like a number is part of the schema.
             return json.dumps(_walk(json.loads(text), replaced), ensure_ascii=False)
-        except (ValueError, RecursionError):
-            pass
     return replaced(text)
 
 
