@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import signal
 from functools import partial
 
 import numpy as np
@@ -18,7 +17,7 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import begin_release, finish, reserve_release
-from tests.integration.e2e.test_kills import attempt
+from tests.integration.e2e.test_kills import ended, killed
 from tests.noise import Constant
 
 NAME = "keyphrase_seeding"
@@ -113,20 +112,8 @@ def test_draws_survive_kills(make_project, tmp_path):
     """Draws on file never change, and a kill costs one call of the mechanism at most."""
     project = make_project(methods={NAME: SETTINGS})
     counter = tmp_path / "calls"
-    seen = {}
-    kills = 0
-    for kill_at in (1, 2, 0):
-        code = attempt(project, counter, kill_at)
-        assert code in (0, -signal.SIGKILL)
-        kills += code != 0
-        scratch = list(project.root.glob(".privsyn/**/journal-00000"))
-        if scratch:
-            lines = [json.loads(line[9:]) for line in scratch[0].read_text().splitlines()[1:]]
-            drawn = {line["k"]: line["v"] for line in lines}
-            assert drawn.items() >= seen.items(), "a draw on file changed"
-            seen = drawn
+    kills, seen = killed(project, counter, (1, 2, 0))
     assert kills == 2
     assert "vocabulary" in seen
     assert counter.stat().st_size <= 5 + kills
-    ctx = project.context()
-    assert [entry.state for entry in ctx.ledger.releases.all()] == ["COMMITTED"]
+    ended(project)

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.report import verification
-from tests.integration.e2e.small_project import METHODS
+from tests.integration.e2e.small_project import METHODS, failures
 
 ROOT = Path(__file__).parents[3]
 
@@ -59,28 +58,42 @@ def journalled(project):
     return draws
 
 
-def test_killed_after_many_calls_draws_each_token_once(make_project, tmp_path):
-    """Killed after the 1st, 2nd, 4th, 9th ... call of each attempt, until one runs through."""
-    project = make_project(methods={"invisible_ink": {"max_tokens": 4, "texts_per_label": 4}})
-    counter = tmp_path / "calls"
-    seen = {}
-    kills = 0
-    for kill_at in (1, 2, 4, 9, 1, 0):
+def killed(project, counter, kills):
+    """How many attempts died until one ran through, and the draws that the last one left on file.
+
+    Each kills itself after so many calls of the mechanism; 0 is never.
+    """
+    died, seen = 0, {}
+    for kill_at in kills:
         code = attempt(project, counter, kill_at)
         if code == 0:
-            break
+            return died, seen
         assert code == -signal.SIGKILL
-        kills += 1
+        died += 1
         draws = journalled(project)
         assert draws.items() >= seen.items(), "a draw on file changed"
         seen = draws
+    raise AssertionError("no attempt ran through")
+
+
+def ended(project):
+    """The context, entry and folder of the one release of a project; it is whole and verifies."""
     ctx = project.context()
     (entry,) = ctx.ledger.releases.all()
     assert entry.state == "COMMITTED"
     (folder,) = (project.root / "releases").glob("*-*")
+    assert failures(folder, ctx.ledger) == {}
+    return ctx, entry, folder
+
+
+def test_killed_after_many_calls_draws_each_token_once(make_project, tmp_path):
+    """Killed after the 1st, 2nd, 4th, 9th ... call of each attempt, until one runs through."""
+    project = make_project(methods={"invisible_ink": {"max_tokens": 4, "texts_per_label": 4}})
+    counter = tmp_path / "calls"
+    kills, _ = killed(project, counter, (1, 2, 4, 9, 1, 0))
+    ctx, _, folder = ended(project)
     rows = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
     assert len(rows) == 8
-    assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))
     # Planned: one call per token of each text, at most; a kill adds at most the unwritten one.
     planned_calls = 8 * 4
     assert counter.stat().st_size <= planned_calls + kills
@@ -90,22 +103,11 @@ def test_killed_after_many_calls_draws_each_token_once(make_project, tmp_path):
 def test_private_prediction_keeps_thresholds_and_rounds_through_kills(make_project, tmp_path):
     """A threshold drawn anew within its round would be a round that nobody paid for."""
     project = make_project(methods={"private_prediction": METHODS["private_prediction"]})
-    counter = tmp_path / "calls"
-    seen = {}
-    for kill_at in (1, 2, 3, 8, 21, 0):
-        if attempt(project, counter, kill_at) == 0:
-            break
-        draws = journalled(project)
-        assert draws.items() >= seen.items(), "a draw on file changed"
-        seen = draws
-        for cell in (0, 1):
-            rounds = [key for key in seen if key.startswith(f"{cell}/threshold/")]
-            assert len(rounds) <= 12
+    _, seen = killed(project, tmp_path / "calls", (1, 2, 3, 8, 21, 0))
+    for cell in (0, 1):  # what was on file before is on file at the end
+        assert len([key for key in seen if key.startswith(f"{cell}/threshold/")]) <= 12
     assert len(seen) > 5
-    ctx = project.context()
-    assert [entry.state for entry in ctx.ledger.releases.all()] == ["COMMITTED"]
-    (folder,) = (project.root / "releases").glob("*-*")
-    assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))
+    ended(project)
 
 
 @pytest.mark.parametrize("kill_at", [1, 5])

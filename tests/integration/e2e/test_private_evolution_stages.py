@@ -2,7 +2,6 @@
 
 import base64
 import json
-import signal
 from dataclasses import replace
 from functools import partial
 
@@ -28,7 +27,7 @@ from tests.integration.e2e.small_project import (
     reserve_release,
     stand_ins,
 )
-from tests.integration.e2e.test_kills import attempt, journalled
+from tests.integration.e2e.test_kills import ended, killed
 from tests.noise import Constant
 
 NAME = "private_evolution"
@@ -151,24 +150,11 @@ def test_no_clean_histogram_lies_anywhere_in_the_project(project, monkeypatch):
 def test_killed_after_a_draw_it_goes_on_with_every_draw_on_file(make_project, tmp_path):
     project = make_project(methods={NAME: SETTINGS})
     counter = tmp_path / "calls"
-    seen = {}
-    kills = 0
-    for kill_at in (1, 1, 2, 0):
-        code = attempt(project, counter, kill_at)
-        if code == 0:
-            break
-        assert code == -signal.SIGKILL
-        kills += 1
-        draws = journalled(project)
-        assert draws.items() >= seen.items(), "a draw on file changed"
-        seen = draws
+    kills, seen = killed(project, counter, (1, 1, 2, 0))
     assert "kept population/1/0" in seen
     # Planned: three rounds; a kill adds at most the unwritten one.
     assert counter.stat().st_size <= 3 + kills
-    ctx = project.context()
-    assert [entry.state for entry in ctx.ledger.releases.all()] == ["COMMITTED"]
-    (folder,) = (project.root / "releases").glob("*-*")
-    assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))
+    ended(project)
 
 
 def test_its_first_population_is_the_baseline_of_its_evaluation(project):
