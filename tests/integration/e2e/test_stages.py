@@ -480,10 +480,9 @@ def test_no_invented_address_or_number_is_in_the_released_file(make_project, fak
     assert not spoken.strip(), "something of an address or a number stayed"
 
 
-@pytest.mark.parametrize("holdout", [1e-12, 0.25])
-def test_a_log_does_not_tell_whether_a_record_is_held_out(make_project, fake, holdout):
-    """By 1e-12 of the units none is: what is told is the same, and of the same file."""
-    ctx = make_project().context(f"dataset.holdout={holdout}")
+def test_a_log_does_not_tell_whether_a_record_is_held_out(make_project, fake):
+    """By 1e-12 of the units none is: what is told is what is told of some, and of the same file."""
+    ctx = make_project().context("dataset.holdout=1e-12")
     planned, _ = release(ctx, fake)
     internal = evaluate(ctx, planned)
     assert internal == ctx.workspace.internal(planned.id)
@@ -492,14 +491,15 @@ def test_a_log_does_not_tell_whether_a_record_is_held_out(make_project, fake, ho
     assert "nothing" not in outcome(ctx, planned)["utility (internal)"]
 
 
-def test_private_numbers_reach_no_public_run(make_project, fake):
+def test_private_numbers_reach_no_public_run_and_no_log(make_project, fake):
     """A tracker that keeps what it is told: the release's own run has the certificate's facts."""
-
     ctx = make_project().context()
     ctx.tracker = tracker = Runs()
     planned, folder = release(ctx, fake)
     internal = evaluate(ctx, planned)
     assert internal == ctx.workspace.internal(planned.id)
+    assert log_line(internal) == f"internal numbers in {internal}"
+    assert "nothing" not in outcome(ctx, planned)["utility (internal)"]
     assert (internal / "evaluation.json").stat().st_mode & 0o077 == 0
     assert not (folder / "evaluation.json").exists()
     validate(ctx, planned)
@@ -583,6 +583,10 @@ def test_a_paid_release_is_published_though_it_cannot_be_measured(lost):
         "the whole evaluation: ModelError"
         in (ctx.workspace.internal(planned.id) / "report.html").read_text()
     )
+    plan_file = project.root / "planned.json"
+    plan_file.write_text(json.dumps(planned.model_dump(mode="json")))
+    done = project.cli("stage", "evaluate", "--plan", str(plan_file))
+    assert "not measured: ModelError in " in done.stdout, "a stage of DVC ends well, too"
     model.with_name("gone").rename(model)
     spent = ctx.ledger.accounts.balance("letters").spent
     done = project.cli("report", "--measure", planned.id)
@@ -590,17 +594,6 @@ def test_a_paid_release_is_published_though_it_cannot_be_measured(lost):
     file = ctx.workspace.internal(planned.id) / "evaluation.json"
     assert "failed" not in json.loads(file.read_text())
     assert ctx.ledger.accounts.balance("letters").spent == spent
-
-
-def test_a_failed_stage_of_measuring_ends_well_for_dvc(lost):
-    project, model = lost
-    ctx = project.context()
-    planned = run(ctx, "invisible_ink", published=False, on_step=goes(model))
-    project.cli("stage", "plan", "--out", "plan.json", check=False)
-    plan_file = project.root / "planned.json"
-    plan_file.write_text(json.dumps(planned.model_dump(mode="json")))
-    done = project.cli("stage", "evaluate", "--plan", str(plan_file))
-    assert "not measured: ModelError in " in done.stdout
 
 
 def test_a_release_is_measured_once_per_settings(make_project):
@@ -654,7 +647,8 @@ def test_neighboring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(
 @pytest.mark.parametrize("name", ["synthetic.jsonl", "certificate.json"])
 def test_one_changed_byte_fails_verification(make_project, fake, name):
     ctx = make_project().context()
-    _, folder = release(ctx, fake)
+    planned, folder = release(ctx, fake)
+    open_parent(ctx, planned.id)
     file = folder / name
     original = file.read_bytes()
     for at in range(0, len(original), max(1, len(original) // 40)):
@@ -664,6 +658,8 @@ def test_one_changed_byte_fails_verification(make_project, fake, name):
         with pytest.raises(VerificationError) as caught:
             verification.raise_on_failure(folder, verification.verify(folder, None))
         assert caught.value.exit_code == 4
+        with pytest.raises(VerificationError):
+            open_parent(ctx, planned.id)
 
 
 def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, fake):
@@ -760,13 +756,3 @@ def test_an_audit_that_blocks_holds_back_what_cannot_be_measured(lost):
     with pytest.raises(ValidationFailed, match="was not audited here"):
         run(ctx, "invisible_ink", on_step=goes(model))
     assert not list((project.root / "releases").glob("*.dvc"))
-
-
-def test_an_edited_release_is_no_parent(make_project, fake):
-    ctx = make_project().context()
-    planned, folder = release(ctx, fake)
-    open_parent(ctx, planned.id)
-    with (folder / "synthetic.jsonl").open("a") as stream:
-        stream.write('{"id": "x", "label": "Billing", "text": "Jane Roe is ill"}\n')
-    with pytest.raises(VerificationError):
-        open_parent(ctx, planned.id)
