@@ -25,7 +25,13 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from privsyn.students.cleanup import sync
 from privsyn.tracking import MlflowTracker
-from tests.integration.e2e.small_project import build_project, failures, reserve_release, stand_in
+from tests.integration.e2e.small_project import (
+    build_project,
+    failures,
+    reseal,
+    reserve_release,
+    stand_in,
+)
 
 FILES = {"adapter_config.json": b"{}", "adapter_model.safetensors": bytes(range(256)) * 40}
 
@@ -182,9 +188,8 @@ def test_a_resealed_model_does_not_pass_the_ledger(finished, tmp_path):
     shutil.copytree(folders["release"], copy)
     (copy / "model" / WEIGHTS).write_bytes(b"another model")
     _, sealed = certificate.read(copy)
-    body = {key: value for key, value in sealed.items() if key != "seal"}
-    body["model"][WEIGHTS] = sha256_file(copy / "model" / WEIGHTS)
-    write_json_atomic(copy / "certificate.json", body | {"seal": certificate.seal_of(body)})
+    sealed["model"][WEIGHTS] = sha256_file(copy / "model" / WEIGHTS)
+    reseal(copy, sealed)
     assert list(failures(copy, ctx.ledger)) == ["ledger digests"]
 
 
@@ -235,7 +240,7 @@ def test_lineage_lost_in_an_outage_is_written_when_the_stages_run_again(make_pro
     assert_whole(tracker, ctx, planned)
 
 
-def test_lineage_sync_writes_the_same_into_another_store(make_project, tmp_path, tracker):
+def test_lineage_sync_writes_the_same_into_another_store(make_project, tracker):
     project = make_project()
     ctx = project.context()
     planned, _ = release(ctx)
