@@ -135,25 +135,3 @@ def test_plan_and_ledger_count_in_one_unit(released, say):
     [account] = json.loads(say(project, "ledger", "show", "--json")[1])
     for key in ("order", "budget", "spent", "left", "left_epsilon", "share"):
         assert planned[key] == account["balance"][key], key
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("more", "x", "-n", "0"), "--n"),
-        (("plan", "--metod", "x"), "--metod"),
-        (("runn",), "runn"),
-        (("verify",), "RELEASE"),
-        (("sample-data", "--rows", "many"), "--rows"),
-        (("plan", "--all", "-m", "dp_lora"), "exclude each other"),
-        (("plan", "-S", "pipeline=[invisible_inc]"), "Did you mean invisible_ink?"),
-        (("plan", "-S", "pipeline=[dp_lora, dp_lora]"), "twice"),
-        (("plan", "--params", "no\nsuch.yaml"), "does not exist"),
-    ],
-)
-def test_a_mistake_in_the_words_is_one_line_and_code_2(released, say, arguments, message):
-    code, _, err = say(released[0], *arguments)
-    assert code == 2
-    assert message in err
-    assert err.startswith("privsyn: ")
-    assert len(err.splitlines()) == 1
