@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import preloaded
 
 ROOT = Path(__file__).parents[3]
 
 
 def attempt(folder, where, number):
-    command = [
-        sys.executable, "-m", "tests.integration.data.journal_writer", str(folder), where,
-        str(number),
-    ]  # fmt: skip
-    return subprocess.run(command, check=False, cwd=ROOT).returncode
+    command = [preloaded.python(), "-m", "tests.integration.data.journal_writer"]
+    done = subprocess.run([*command, str(folder), where, str(number)], check=False, cwd=ROOT)
+    return done.returncode
 
 
 def killed_then_resumed(folder, where, number):
@@ -41,24 +40,17 @@ def killed_then_resumed(folder, where, number):
 @pytest.mark.parametrize(
     ("where", "number"),
     [
-        ("draw", 0),
-        ("draw", 2),
-        ("draw", 4),
-        ("write", 0),
-        ("write", 4),
-        ("fsync", 2),
-        ("fsync", 5),
-        ("room", 0),
-        ("room", 4),
+        ("draw", 0), ("draw", 2), ("draw", 4), ("write", 0), ("write", 4), ("fsync", 2),
+        ("fsync", 5), ("room", 0), ("room", 4),
     ],
-)
+)  # fmt: skip
 def test_killed_anywhere_it_resumes_with_the_same_draws(tmp_path, where, number):
     assert killed_then_resumed(tmp_path, where, number) == []
 
 
 def killed_with_a_file(folder, where):
     """Draws made in a killed and a resumed run, and whether the last one is that in use."""
-    command = [sys.executable, "-m", "tests.integration.data.journal_file_writer", str(folder)]
+    command = [preloaded.python(), "-m", "tests.integration.data.journal_file_writer", str(folder)]
     killed = subprocess.run([*command, where], check=False, cwd=ROOT)
     assert killed.returncode == -signal.SIGKILL
     subprocess.run([*command, "nowhere"], check=True, cwd=ROOT)

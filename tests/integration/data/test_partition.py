@@ -14,6 +14,7 @@ import pytest
 from privsyn.data.partition import load_shard, partition
 from privsyn.data.records import Cell
 from privsyn.errors import DataError
+from tests import preloaded
 from tests.unit.data.test_partition import CELLS, KEY, buckets, config, write
 
 
@@ -41,7 +42,7 @@ def test_what_a_killed_attempt_left_is_never_taken_for_a_partition(tmp_path, col
     partition(cfg, KEY, CELLS, tmp_path / "wanted", 3, seed="s")
     for step in ("_lines", "_bound", "_append", "_write_shards", "write_json_atomic", "_move"):
         out = tmp_path / step / "out"
-        command = [sys.executable, "-c", script, str(cfg.path), str(out), step]
+        command = [preloaded.python(), "-c", script, str(cfg.path), str(out), step]
         assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
         (dead,) = out.parent.iterdir()
         assert stat.S_IMODE(dead.stat().st_mode) == 0o700

@@ -21,6 +21,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, restore
 from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate
+from tests import preloaded
 from tests.integration.e2e.small_project import (
     build_project,
     finish,
@@ -329,11 +330,8 @@ def test_the_machine_that_has_the_key_signs_when_it_publishes(made, tmp_path, ca
     with pytest.raises(ConfigError, match="nothing is published without it"):
         publish(ctx, made[1])
     monkeypatch.setenv(KEY_VARIABLE, str(made[3].with_name("signing.pem")))
-    subprocess.run(
-        [sys.executable, "-m", "dvc", "config", "--local", "core.no_scm", "true"],
-        cwd=project.root,
-        check=True,
-    )
+    config = ["-m", "dvc", "config", "--local", "core.no_scm", "true"]
+    subprocess.run([preloaded.python(), *config], cwd=project.root, check=True)
     publish(project.context(), made[1])
     assert signature.fits(folder)
     pointer = (project.root / "releases" / f"{made[1].id}.dvc").read_text()
@@ -444,7 +442,7 @@ def test_an_encrypted_key_wants_its_passphrase(tmp_path, monkeypatch):
     assert Path(file).stat().st_mode & 0o777 == 0o600
 
 
-def test_settings_cannot_name_the_key_as_a_public_file(made, tmp_path):
+def test_settings_cannot_name_the_key_as_a_public_file(made):
     key = str(made[3].with_name("signing.pem"))
     with pytest.raises(ConfigError, match="the signing key"):
         made[0].context().files.check("methods.keyphrase_seeding.vocabulary", key)

@@ -4,13 +4,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from privsyn.ledger.ledger import Ledger
 from privsyn.vault import VARIABLE
+from tests import preloaded
 from tests.unit.ledger.ledger_cases import Clock
 from tests.unit.ledger.test_ledger_journal import PART, begin, never, opened
 
@@ -53,11 +53,11 @@ def test_what_a_killed_writer_had_used_its_successor_replays(postgres_url, tmp_p
     ledger = Ledger(postgres_url, clock=Clock())
     place = begin(ledger, tmp_path)
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, postgres_url, place.release_id, str(tmp_path)],
+        [preloaded.python(), "-c", KILLED, postgres_url, place.release_id, str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])},
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     used = [value for line in done.stdout.splitlines() for value in json.loads(line)]

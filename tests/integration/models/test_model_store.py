@@ -13,7 +13,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 import zipfile
 
 import numpy as np
@@ -25,6 +24,7 @@ from privsyn.models import model_store, references
 from privsyn.models.model_identity import describe
 from privsyn.models.references import PackagedModel
 from privsyn.models.settings import ModelsConfig
+from tests import preloaded
 
 PROBE = """
 import json, sys
@@ -304,7 +304,7 @@ def processes():
 
 def start(model):
     return subprocess.Popen(
-        [sys.executable, "-c", PROBE, json.dumps(dataclasses.asdict(model))],
+        [preloaded.python(), "-c", PROBE, json.dumps(dataclasses.asdict(model))],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from tests import preloaded
 from tests.integration.vault.s3_server import free_port
 from tools.local import services
 from tools.local.environment import admin_password
@@ -134,7 +135,7 @@ def test_the_lineage_server_lets_nobody_in_without_the_password(root):
     )
     for extra, works in ((environment, True), ({}, False)):
         done = subprocess.run(
-            [sys.executable, "-c", script, address],
+            [preloaded.python(), "-c", script, address],
             env=os.environ | extra,
             capture_output=True,
             text=True,
