@@ -198,32 +198,18 @@ def test_before_retry_policies_a_refusal_ends_the_task_and_others_are_retried(mo
 def test_a_task_that_is_skipped_has_not_failed(caplog):
     from airflow.sdk.exceptions import AirflowSkipException
 
-    from privsyn.airflow.base import StageOperator
-
-    class Skipping(StageOperator):
-        stage = "distill"
-
-        def open(self, context):
-            return BARE
-
-        def run_stage(self, ctx, context):
-            raise AirflowSkipException("nobody asked.")
+    def skip():
+        raise AirflowSkipException("nobody asked.")
 
     with caplog.at_level(logging.INFO), pytest.raises(AirflowSkipException):
-        Skipping(task_id="distill").execute({})
+        operator_that(skip).execute({})
     assert {record.levelname for record in caplog.records} == {"INFO"}
 
 
 def test_our_error_does_not_drag_a_foreign_one_into_the_log():
-    def ours_from_foreign():
-        try:
-            raise OSError(SECRET)
-        except OSError as error:
-            raise errors.StorageError("disk full.") from error
-
-    with pytest.raises(errors.StorageError) as caught:
-        ours_from_foreign()
-    raised, _ = fail_with(caught.value)
+    error = errors.StorageError("disk full.")
+    error.__cause__ = error.__context__ = OSError(SECRET)
+    raised, _ = fail_with(error)
     assert SECRET not in "".join(traceback.format_exception(raised))
 
 

@@ -254,7 +254,7 @@ def test_airflow_lists_the_provider_with_its_type_of_connection():
     assert hook.get_ui_field_behaviour()["relabeling"] == {"password": "Key"}
 
 
-def test_the_database_of_a_query_is_a_connection_of_airflow(tmp_path, monkeypatch, caplog):
+def test_the_database_of_a_query_is_a_connection_of_airflow(monkeypatch, caplog):
     """From a secrets backend or Airflow's database, for the time of the task alone."""
     from airflow.sdk import BaseHook, Connection
 

@@ -4,6 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.integration.airflow.test_base import BARE
+
 pytestmark = pytest.mark.airflow
 ANSWER = {"release_id": "ink-1", "epsilon": 1.0, "dvc_revision": "1" * 32, "path": "/private"}
 
@@ -35,16 +37,9 @@ def project(notes):
         body = {"name": name, "asset": asset}
         notes.append(SimpleNamespace(change="ANNOUNCED", body=body))
 
-    return SimpleNamespace(
-        config=SimpleNamespace(
-            models=SimpleNamespace(server=None),
-            services=SimpleNamespace(connections={}),
-            dataset=SimpleNamespace(query=None),
-        ),
-        ledger=SimpleNamespace(
-            history=lambda release: notes, releases=SimpleNamespace(note_announced=note)
-        ),
-    )
+    releases = SimpleNamespace(note_announced=note)
+    ledger = SimpleNamespace(history=lambda release: notes, releases=releases)
+    return SimpleNamespace(config=BARE.config, ledger=ledger)
 
 
 def publish(announced, run=None, notes=None, ends=True):
