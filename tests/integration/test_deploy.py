@@ -18,6 +18,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from tests.integration.ledger.postgres_server import postgres_server
+from tests.integration.test_wheel import run
 from tests.unit.test_deploy import DEPLOY, ROOT, airflow, context
 
 ENTRYPOINT = str(DEPLOY / "entrypoint.sh")
@@ -161,13 +162,7 @@ def test_the_image_gets_the_whole_wheel(tmp_path):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
     build = "from setuptools import build_meta; build_meta.build_wheel('..')"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", build],
-        cwd=source,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(source, "-W", "ignore", "-c", build)
     assert done.returncode == 0, done.stderr[-2000:]
     (wheel,) = tmp_path.glob("*.whl")
     found = set(zipfile.ZipFile(wheel).namelist())
