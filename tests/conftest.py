@@ -113,6 +113,15 @@ def postgres_url():
             connection.exec_driver_sql(f"DROP SCHEMA {schema} CASCADE")
 
 
+@pytest.fixture(scope="session")
+def s3_url():
+    """Address of an S3 server that asks for no key; ``s3_server.BUCKET`` is there."""
+    from tests.integration.vault.s3_server import s3_server
+
+    with s3_server() as url:
+        yield url
+
+
 @pytest.fixture
 def docs_site(monkeypatch):
     if not os.environ.get("CI"):

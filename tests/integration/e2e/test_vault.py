@@ -5,13 +5,11 @@ from __future__ import annotations
 import base64
 import io
 import json
-import os
 import re
 import secrets
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -46,11 +44,11 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from privsyn.students.cleanup import sweep
 from privsyn.vault import VARIABLE, ReleaseKey, ReleaseVault, entries
+from tests import preloaded
 from tests.fakes import FakeLogitModel
 from tests.integration.e2e.small_project import (
     CANARY,
     METHODS,
-    ROOT,
     Project,
     begin_release,
     breaking,
@@ -61,7 +59,8 @@ from tests.integration.e2e.small_project import (
     stand_in,
     stand_ins,
 )
-from tests.integration.vault.s3_server import BUCKET, proxied, reached_at, s3_server
+from tests.integration.e2e.test_columns import DECLARED
+from tests.integration.vault.s3_server import BUCKET, proxied, reached_at
 from tests.noise import NeverDraws, SeededNoise
 
 KEY = base64.b64encode(bytes(range(32))).decode()
@@ -105,8 +104,7 @@ def machines(make_project, tmp_path):
 
 def reserved(project: Project):
     ctx = seeded(project)
-    planned = reserve_release(ctx)
-    return ctx, planned
+    return ctx, reserve_release(ctx)
 
 
 def seeded(project: Project, seed: int = 0):
@@ -148,16 +146,7 @@ def _released(homes) -> Path:
     return folder
 
 
-COLUMNED = {
-    "dataset": {
-        "columns": {
-            "age": {"range": [0, 100], "bins": 5},
-            "channel": {"values": ["web", "phone"]},
-            "visited": {"dates": ["2024-01-01", "2024-12-31"]},
-        }
-    },
-    "columns": {"pairs": "auto"},
-}
+COLUMNED = {"dataset": {"columns": DECLARED}, "columns": {"pairs": "auto"}}
 
 
 @pytest.mark.parametrize(
@@ -212,16 +201,10 @@ def test_a_journal_is_looked_through_by_pages(machines, monkeypatch):
 # On a real object store and a real PostgreSQL
 
 
-@pytest.fixture(scope="module")
-def server():
-    with s3_server() as url:
-        yield url
-
-
 @pytest.fixture
-def cluster(server, postgres_url, machines, monkeypatch):
+def cluster(s3_url, postgres_url, machines, monkeypatch):
     """Homes that share PostgreSQL and a bucket behind a proxy; and the proxy's faults."""
-    with proxied(server) as (address, faults):
+    with proxied(s3_url) as (address, faults):
         for name, value in reached_at(address, SECRET).items():
             monkeypatch.setenv(name, value)
         place = f"s3://{BUCKET}/{secrets.token_hex(4)}"
@@ -234,19 +217,13 @@ def cluster(server, postgres_url, machines, monkeypatch):
 
 def attempt(project: Project, counter: Path, kill_at: int) -> subprocess.CompletedProcess[str]:
     """A release from plan to settle in a process that may kill itself in a draw."""
+    dying = [preloaded.python(), "-m", "tests.integration.e2e.dying_run"]
     return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tests.integration.e2e.dying_run",
-            str(project.root),
-            str(counter),
-            str(kill_at),
-        ],
+        [*dying, str(project.root), str(counter), str(kill_at)],
         capture_output=True,
         text=True,
         check=False,
-        env=environment(project) | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])},
+        env=environment(project),
     )
 
 
@@ -514,53 +491,33 @@ def any_file(monkeypatch):
 
 
 @pytest.mark.usefixtures("any_file")
-def test_a_partition_that_was_overtaken_changes_nothing(machines, monkeypatch):
-    """It stood still until another process had finished."""
-    first, second = machines(2)
-    ctx, planned = reserved(first)
-    hand_on, finished = VaultWorkdir.hand_on, []
-
-    def late(work, part, lease, names, **more):
-        if not finished:
-            finished.append(True)
-            ctx.ledger.leases.release(lease)  # as one that ran out
-            second.write([row | {"text": "another"} for row in rows(48, 20)])
-            partition(seeded(second), planned)
-        return hand_on(work, part, lease, names, **more)
-
-    monkeypatch.setattr(VaultWorkdir, "hand_on", late)
-    with pytest.raises(LeaseHeld):
-        partition(ctx, planned)
-    with find_workdir(ctx, ctx.ledger.releases.get(planned.id)) as work:
-        work.bring("partition")
-        text = (work.folder / "buckets" / "shard-00000.jsonl").read_text()
-    assert "another" in text
-    assert CANARY not in text
-
-
-@pytest.mark.usefixtures("any_file")
-def test_a_part_that_was_overtaken_in_the_middle_of_handing_on_replaces_nothing(
-    machines, monkeypatch
-):
-    """It had just looked at its lease when another process took over, and finished first."""
+@pytest.mark.parametrize("at", ["before it hands on", "while it hands on"])
+def test_a_partition_that_was_overtaken_changes_nothing(machines, monkeypatch, at):
+    """It stood still until another process had finished, once just after a look at its lease."""
     first, second = machines(2)
     ctx, planned = reserved(first)
     hand_on, put, leases, overtaken = VaultWorkdir.hand_on, ReleaseVault.put, [], []
 
-    def watched(work, part, lease, names, **more):
-        leases.append(lease)
-        return hand_on(work, part, lease, names, **more)
-
-    def late(vault, name, file):
+    def overtake():
         if not overtaken:
-            overtaken.append(name)
+            overtaken.append(True)
             ctx.ledger.leases.release(leases[0])  # as one that ran out
             second.write([row | {"text": "another"} for row in rows(48, 20)])
             partition(seeded(second), planned)
+
+    def watched(work, part, lease, names, **more):
+        leases.append(lease)
+        if at == "before it hands on":
+            overtake()
+        return hand_on(work, part, lease, names, **more)
+
+    def late(vault, name, file):
+        overtake()
         return put(vault, name, file)
 
     monkeypatch.setattr(VaultWorkdir, "hand_on", watched)
-    monkeypatch.setattr(ReleaseVault, "put", late)
+    if at == "while it hands on":
+        monkeypatch.setattr(ReleaseVault, "put", late)
     with pytest.raises(LeaseHeld):
         partition(ctx, planned)
     assert overtaken
@@ -603,7 +560,7 @@ def test_vault_key_command_makes_a_key_that_opens(machines, monkeypatch, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_store_that_slows_down_delays_a_release_and_no_more(cluster, tmp_path):
+def test_a_store_that_slows_down_delays_a_release_and_no_more(cluster):
     """Vault and releases in one bucket, which answers each fourth request with 503 SlowDown."""
     make, place, faults = cluster
     [home] = make(1)

@@ -12,18 +12,12 @@ import pytest
 from privsyn.data import object_store
 from privsyn.data.object_store import NoSuchObject, open_store
 from privsyn.errors import ConfigError, StorageError
-from tests.integration.vault.s3_server import BUCKET, free_port, proxied, reached_at, s3_server
-
-
-@pytest.fixture(scope="module")
-def server():
-    with s3_server() as url:
-        yield url
+from tests.integration.vault.s3_server import BUCKET, free_port, proxied, reached_at
 
 
 @pytest.fixture
-def faulty(server, monkeypatch):
-    with proxied(server) as (url, faults):
+def faulty(s3_url, monkeypatch):
+    with proxied(s3_url) as (url, faults):
         for name, value in reached_at(url, "not-to-be-told").items():
             monkeypatch.setenv(name, value)
         yield faults
@@ -134,7 +128,7 @@ def test_a_url_with_credentials_or_without_a_place_is_refused(url):
     assert "secret" not in str(refused.value)
 
 
-def test_a_setting_with_credentials_is_refused_and_not_quoted(tmp_path):
+def test_a_setting_with_credentials_is_refused_and_not_quoted():
     from privsyn.config import ServicesConfig
 
     with pytest.raises(ConfigError, match="user, a password") as refused:

@@ -29,20 +29,14 @@ from tests.integration.e2e.small_project import (
     reserve_release,
     stand_in,
 )
-from tests.integration.vault.s3_server import BUCKET, reached_at, s3_server
+from tests.integration.vault.s3_server import BUCKET, reached_at
 
 OTHER = "invisible_ink-0123456789abcdef"
 
 
-@pytest.fixture(scope="module")
-def server():
-    with s3_server() as url:
-        yield url
-
-
 @pytest.fixture
-def s3(server, monkeypatch):
-    for name, value in reached_at(server, "secret").items():
+def s3(s3_url, monkeypatch):
+    for name, value in reached_at(s3_url, "secret").items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(object_store, "STALE_SECONDS", (0.0,))
     return f"s3://{BUCKET}/{secrets.token_hex(4)}"
