@@ -57,7 +57,7 @@ def failed(folder):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_others_tools_read_an_export(folder, tmp_path, form, monkeypatch):
+def test_others_tools_read_an_export(folder, tmp_path, form):
     from datasets import load_dataset
 
     made = export(folder, form, tmp_path / "out", license="cc-by-4.0")
