@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from privsyn.data.conversations import messages_of, text_of
-from privsyn.data.images import from_array, read_image, to_content
+from privsyn.data.images import from_array, read_image, read_image_file, to_content
 from privsyn.data.readers.arrow import IMAGE_COLUMN, TURNS
 from privsyn.data.readers.columns import as_text, fault
-from privsyn.data.readers.image_files import is_image, read_image_file
+from privsyn.data.readers.image_files import is_image
 from privsyn.data.row_counts import IMAGE, NO_TURN, OTHER_FILE, RowCounts
 from privsyn.data.settings import PLACEHOLDER, DatasetConfig, ImageConfig, text_columns
 

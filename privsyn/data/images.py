@@ -16,10 +16,13 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from privsyn.files import open_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -38,6 +41,19 @@ _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
 _SHEET_CELL = (96, 128)
 """Smallest and largest side of a picture on a sheet, in pixels; others are resized."""
 _SHEET_GAP = 2
+
+
+def read_image_file(path: Path) -> bytes | None:
+    """The bytes of an image file; None if it cannot be read or is too large.
+
+    A pipe or device gives None at once: reading it could wait forever.
+    """
+    try:
+        with open_file(path) as stream:
+            raw = stream.read(MOST_BYTES + 1)
+    except OSError:
+        return None
+    return raw if len(raw) <= MOST_BYTES else None
 
 
 def read_image(raw: bytes, size: int, mode: Mode) -> Pixels | None:

@@ -283,8 +283,9 @@ def keep_holdout(cfg: DatasetConfig, key: bytes, file: Path) -> None:
             record = private.reveal()
             unit, share = secret.name(record.unit)
             if share < cfg.holdout:
+                order = secret.order(record.unit, record.label, record.content, record.row)
                 row = json.dumps([record.label, record.content, record.row])
-                stream.write(f"{unit}{secret.order(record)}{row}\n".encode("ascii"))
+                stream.write(f"{unit}{order}{row}\n".encode("ascii"))
 
 
 def held_units(file: Path, most: int) -> Iterator[Private[list[Record]]]:
@@ -343,7 +344,7 @@ def _lines(
             continue
         # One number for all labels: a unit's records are in buckets of one number [B19].
         shard, cell = group[key.bucket(record.unit) % len(group)]
-        order = key.order(record)
+        order = key.order(record.unit, record.label, record.content, record.row)
         line = f'{unit}{order}{shard}{cell}"order":"{order}","unit":"{unit}",'
         if record.row:
             line += f'"row":{list(record.row)},'

@@ -20,8 +20,7 @@ import numpy as np
 
 from privsyn import layout
 from privsyn.data.columns import Column
-from privsyn.data.images import Pixels, contact_sheet, decode_png
-from privsyn.data.readers.image_files import read_image_file
+from privsyn.data.images import Pixels, contact_sheet, decode_png, read_image_file
 from privsyn.errors import DataError
 
 SAMPLES = 6

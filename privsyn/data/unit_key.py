@@ -16,8 +16,6 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from privsyn.data.records import Record
-
 ID_RULE = "privsyn-ids/2"
 """Name of the rule that ``unit_id`` follows. The rule is part of what a unit is, so plans and
 certificates name it, and another rule has another name."""
@@ -70,13 +68,12 @@ class UnitKey:
         hasher.update(unit.encode())
         return int.from_bytes(hasher.digest())
 
-    def order(self, record: Record) -> str:
-        """Keyed hash that decides which of a unit's records are kept, and their order."""
+    def order(self, unit: str, label: str | None, content: str, row: tuple[int, ...]) -> str:
+        """Keyed hash of a record: decides which of a unit's are kept, and their order."""
         hasher = self._record.copy()
-        label = record.label or ""
-        lengths = f"{len(record.unit)} {len(label)} "  # or two records could join to the same text
-        row = f"{record.row} " if record.row else ""
-        hasher.update(f"{lengths}{row}{record.unit}{label}{record.content}".encode())
+        label = label or ""
+        lengths = f"{len(unit)} {len(label)} "  # or two records could join to the same text
+        hasher.update(f"{lengths}{f'{row} ' if row else ''}{unit}{label}{content}".encode())
         return hasher.hexdigest()
 
 

@@ -18,10 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.address import Source
-from privsyn.data.images import MOST_BYTES
 from privsyn.data.readers.columns import float_unit, refuse_missing
 from privsyn.errors import DataError
-from privsyn.files import open_file
 
 FILE = "file"
 """Unit of a folder of images: ``dataset.unit=file``."""
@@ -87,19 +85,6 @@ def folder_rows(path: Source, columns: Mapping[str, str]) -> Iterator[tuple[Any,
 def is_image(path: Path) -> bool:
     """Whether a file has the suffix of an image."""
     return path.suffix.lower() in SUFFIXES
-
-
-def read_image_file(path: Path) -> bytes | None:
-    """The bytes of an image file; None if it cannot be read or is too large.
-
-    A pipe or device gives None at once: reading it could wait forever.
-    """
-    try:
-        with open_file(path) as stream:
-            raw = stream.read(MOST_BYTES + 1)
-    except OSError:
-        return None
-    return raw if len(raw) <= MOST_BYTES else None
 
 
 # -- .npz --------------------------------------------------------------------------------------

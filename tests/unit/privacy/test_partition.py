@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from privsyn.data.partition import load_shard, partition, read_holdout
-from privsyn.data.records import Cell, Record
+from privsyn.data.records import Cell
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.unit_key import UnitKey
 from privsyn.dp.adjacency import Adjacency
@@ -154,8 +154,7 @@ def test_a_seed_moves_no_unit_into_the_hold_out_and_changes_no_choice_of_records
     names = {lay: UnitKey(KEY, lay) for lay in ("a", "b", "")}
     for unit in range(100):
         assert len({secret.name(f"u{unit}") for secret in names.values()}) == 1
-        record = Record(f"u{unit}", "a", "text")
-        assert len({secret.order(record) for secret in names.values()}) == 1
+        assert len({secret.order(f"u{unit}", "a", "text", ()) for secret in names.values()}) == 1
     assert len({secret.check for secret in names.values()}) == 3
 
 
