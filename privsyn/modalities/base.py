@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:  # who only reads records needs no model library
+    import numpy as np
+    from numpy.typing import NDArray
+
     from privsyn.models.protocols import Embedder as EmbedderOf
     from privsyn.models.protocols import Token, VariationAPI
 
@@ -43,6 +46,12 @@ class Samples(Protocol[T]):
 
     def with_rows(self, words: Sequence[str]) -> Samples[T]:
         """The same, whose generator writes its n-th sample for the row of the n-th words."""
+
+    def readings(self, samples: Sequence[T], label: str | None) -> NDArray[np.float64] | None:
+        """How likely the generator finds each sample without its table; None if it does not tell.
+
+        Shape (samples,), nats a token.
+        """
 
     def read(self, content: str) -> T | None:
         """A private record; None where it cannot be read."""

@@ -257,6 +257,10 @@ class ImageSamples:
         """The same: no columns stand beside an image."""
         return self
 
+    def readings(self, samples: Sequence[ClassedImage], label: str | None) -> None:
+        """None: a generator of images tells no likelihoods."""
+        return
+
     def read(self, content: str) -> ClassedImage | None:
         """The pixels of a PNG file in base64; None where it is damaged."""
         try:

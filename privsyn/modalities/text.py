@@ -15,6 +15,9 @@ from privsyn.data.profile import read_rows
 from privsyn.modalities.base import Embedder, Generator
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from privsyn.evaluation.metrics import Metric
     from privsyn.methods.base import Backends, Role
     from privsyn.models.language.text_variation import TextSettings, TextVariation
@@ -143,6 +146,10 @@ class TextSamples:
     def with_rows(self, words: Sequence[str]) -> TextSamples:
         """The same, whose generator writes its n-th text for the row of the n-th words."""
         return replace(self, api=self.api.with_rows(words))
+
+    def readings(self, samples: Sequence[str], label: str | None) -> NDArray[np.float64] | None:
+        """As ``TextVariation.readings``."""
+        return self.api.readings(samples, label)
 
     def read(self, content: str) -> str:
         """The text."""

@@ -189,6 +189,14 @@ class AdaptableModel(TextModel, Protocol):
 
 
 @runtime_checkable
+class TellsLikelihoods(Protocol):
+    """A TextModel that tells how likely it finds a text, as none behind a server does."""
+
+    def read(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
+        """Nats a token of the second text of each pair behind the first, shape (pairs,)."""
+
+
+@runtime_checkable
 class TellsEmpty(Protocol):
     """A TextModel that knows why a completion is empty."""
 

@@ -57,7 +57,7 @@ from privsyn.methods.shared import label_choice
 from privsyn.modalities.base import Samples
 from privsyn.modalities.registry import MODALITIES
 from privsyn.models.language.text_variation import TextSettings, TextVariation
-from privsyn.models.protocols import ManyShapes, VariationAPI
+from privsyn.models.protocols import ManyShapes
 from privsyn.models.rows import ANYTHING, NO_ROWS, Subject, SyntheticRows
 from privsyn.models.trial import try_embedder
 
@@ -187,8 +187,8 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
                 try_embedder(kind.embedder, text)
             return
         kind = kind.with_steps(cfg.steps(1))
-        fresh = _fresh_samples(kind.api, 1, label)
-        for sample in [*fresh, *_variations(kind.api, fresh, label, cfg.degree(1))]:
+        fresh = _fresh_samples(kind, 1, label)
+        for sample in [*fresh, *_variations(kind, fresh, label, cfg.degree(1))]:
             if sample.pixels.min() == sample.pixels.max():
                 raise ModelError(
                     "models.image draws a blank image: its weights are damaged.",
@@ -249,6 +249,15 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
             for label, sample in made:
                 yield label, kind.content(sample)
             done += len(part)
+
+
+def _fresh_samples(kind: Samples[T], count: int, label: str | None) -> list[T]:
+    """Exactly ``count`` new samples of the generator."""
+    return _check_count(kind.api.random(count, label), count)
+
+
+Writes = Callable[[Samples[Any], int, str | None], list[Any]]
+"""Makes so many samples of a label."""
 
 
 class _Evolution(Generic[T]):
@@ -331,7 +340,7 @@ class _Evolution(Generic[T]):
         if not any(counts):
             return [[] for _ in counts]
         firsts = [size * self._settings.expansion for size in self._sizes]
-        texts = self._fresh("population/further", counts, firsts)
+        texts = self._fresh("population/further", counts, firsts, _clear_samples)
         return _at_nearest_means(self._kind, self._adaptation, texts)
 
     def _first(self) -> list[list[T]]:
@@ -365,10 +374,16 @@ class _Evolution(Generic[T]):
         numbers = (n % size if n < wide + size else n - wide for n in range(first, first + count))
         return [rows.words(rows.row(self._labels[place], number)) for number in numbers]
 
-    def _fresh(self, part: str, counts: Sequence[int], firsts: Sequence[int]) -> list[list[T]]:
+    def _fresh(
+        self,
+        part: str,
+        counts: Sequence[int],
+        firsts: Sequence[int],
+        write: Writes = _fresh_samples,
+    ) -> list[list[T]]:
         """So many new candidates of each label, numbered from ``firsts`` on."""
         makes = [
-            partial(self._candidates, place, first, count)
+            partial(self._candidates, place, first, count, write)
             for place, (first, count) in enumerate(zip(firsts, counts, strict=True))
         ]
         # A resumed run must vote on the same population: it is stored before any record votes.
@@ -384,7 +399,7 @@ class _Evolution(Generic[T]):
 
         return [store(place, make) for place, make in enumerate(makes)]
 
-    def _candidates(self, place: int, first: int, count: int) -> list[T]:
+    def _candidates(self, place: int, first: int, count: int, write: Writes) -> list[T]:
         """So many new candidates of a label, numbered from ``first`` on."""
         label, words = self._labels[place], self._words(place, first, count)
         samples: list[T] = []
@@ -393,7 +408,7 @@ class _Evolution(Generic[T]):
             batch = min(CALL, count - len(samples))
             self._steps.next(batch)
             done = len(samples)
-            samples += _fresh_samples(_api(self._kind, words[done : done + batch]), batch, label)
+            samples += write(_with_rows(self._kind, words[done : done + batch]), batch, label)
         return samples
 
     def _varied(self, place: int, samples: Sequence[T], degree: float) -> list[T]:
@@ -403,7 +418,7 @@ class _Evolution(Generic[T]):
         for start in range(0, len(samples), CALL):
             part = slice(start, start + CALL)
             self._steps.next(len(samples[part]))
-            new += _variations(_api(self._kind, words[part]), samples[part], label, degree)
+            new += _variations(_with_rows(self._kind, words[part]), samples[part], label, degree)
         return new
 
     def _adapt(
@@ -676,7 +691,7 @@ def _write(
 ) -> list[tuple[str | None, T]]:
     """New texts, as many of each label as ``counts`` says."""
     texts = [
-        _fresh_samples(_api(kind, words.get(label, ())), counts[label], label)
+        _clear_samples(_with_rows(kind, words.get(label, ())), counts[label], label)
         for label in adaptation.labels
     ]
     groups = zip(adaptation.labels, _at_nearest_means(kind, adaptation, texts), strict=True)
@@ -692,7 +707,7 @@ def _vary(
     """One variation of each sample, by label."""
     for label in dict.fromkeys(label for label, _ in like):
         group = [sample for sample_label, sample in like if sample_label == label]
-        made = _variations(_api(kind, words[label]), group, label, cfg.degree(cfg.rounds))
+        made = _variations(_with_rows(kind, words[label]), group, label, cfg.degree(cfg.rounds))
         yield from ((label, sample) for sample in made)
 
 
@@ -720,21 +735,27 @@ def _best_of_each_row(
     return best[np.unique(best % count, return_index=True)[1]]
 
 
-def _api(kind: Samples[T], words: Sequence[str]) -> VariationAPI[T]:
-    """The generator, whose n-th sample is for the row of the n-th words."""
-    return kind.with_rows(words).api if words else kind.api
+def _with_rows(kind: Samples[T], words: Sequence[str]) -> Samples[T]:
+    """The same, whose generator writes its n-th sample for the row of the n-th words."""
+    return kind.with_rows(words) if words else kind
 
 
-def _fresh_samples(api: VariationAPI[T], count: int, label: str | None) -> list[T]:
-    """Exactly ``count`` new samples of the generator."""
-    return _check_count(api.random(count, label), count)
+def _clear_samples(kind: Samples[T], count: int, label: str | None) -> list[T]:
+    """As ``_fresh_samples``; of two each, the one that the public model finds likelier [E18]."""
+    samples = _fresh_samples(kind, count, label)
+    readings = kind.readings(samples, label)
+    if readings is None:
+        return samples
+    others = _fresh_samples(kind, count, label)
+    better = np.asarray(kind.readings(others, label)) > readings
+    return [two if takes else one for one, two, takes in zip(samples, others, better, strict=True)]
 
 
 def _variations(
-    api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float
+    kind: Samples[T], samples: Sequence[T], label: str | None, degree: float
 ) -> list[T]:
     """One variation of each sample, in order."""
-    return _check_count(api.vary(samples, label, degree), len(samples))
+    return _check_count(kind.api.vary(samples, label, degree), len(samples))
 
 
 def _check_count(samples: list[T], count: int) -> list[T]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from privsyn.errors import ModelError
@@ -20,6 +21,7 @@ from privsyn.models.language import rowwise
 from privsyn.models.language.answers import as_text, is_thought
 from privsyn.models.language.degenerate_text import thinks_aloud, whole_words
 from privsyn.models.language.hf_logits import CausalNetwork, end_tokens, special_tokens
+from privsyn.models.language.likelihood import log_likelihoods
 from privsyn.models.language.prompts import context_length
 from privsyn.models.protocols import Sampling
 from privsyn.models.trial import SENTENCE, STILL_THINKING, THOUGHTS_ALONE, refuse_no_numbers
@@ -31,6 +33,8 @@ _CLOSE_UP = 0.75
 
 _LONGEST_TEXT = 4096
 """Tokens of a text that ``tokens`` reads."""
+_MOST_READ = 512
+"""Most tokens of a prompt and a text whose likelihood is read."""
 _LONGEST_STOP = 8
 """Tokens of a text's end in which its stop is looked for."""
 
@@ -95,6 +99,12 @@ class HFTextModel(CausalNetwork):
         return sorted(
             token for token, name in names.items() if token in self._plain and _speaks(name)
         )
+
+    def read(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
+        """Nats a token of the second text of each pair behind the first, shape (pairs,)."""
+        read = log_likelihoods(self, pairs, min(_MOST_READ, self._context or _MOST_READ))
+        nats, tokens = np.array(read).reshape(-1, 2).T
+        return np.asarray(nats / np.maximum(tokens, 1))
 
     def complete(
         self,

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 
 from privsyn.data import public_files
@@ -25,7 +26,13 @@ from privsyn.data.settings import TextExample
 from privsyn.data.words import LETTER, MARKS, WORD, names, runs, word_count, word_ends
 from privsyn.data.words import words as words_of
 from privsyn.models.language.degenerate_text import Ending
-from privsyn.models.protocols import AdaptableModel, PromptTemplate, TextModel, Token
+from privsyn.models.protocols import (
+    AdaptableModel,
+    PromptTemplate,
+    TellsLikelihoods,
+    TextModel,
+    Token,
+)
 from privsyn.models.rows import ANYTHING, Subject, row_slots, with_columns
 from privsyn.models.trial import SENTENCE, refuse_assistant, refuse_silence, try_texts
 from privsyn.section import Section
@@ -339,6 +346,19 @@ class TextVariation:
             refuse_assistant(ATTEMPTS * count)
         chosen = set(some)
         return [t if t in chosen else some[self._rng.integers(len(some))] for t in texts]
+
+    def readings(self, texts: Sequence[str], label: str | None) -> NDArray[np.float64] | None:
+        """Nats a token of each text behind its prompt, by the model without log ratios, (texts,).
+
+        None of a model whose likelihoods cannot be read, as behind a server.
+        """
+        if not isinstance(self._model, TellsLikelihoods):
+            return None
+        pairs = []
+        for number, text in enumerate(texts):
+            prompt, _ = self._fresh.fill(self._slots(label, number) | {"style": ""}, ())
+            pairs.append((prompt, f" {text}"))
+        return self._model.read(pairs)
 
     def check(self, labels: Sequence[str | None], degree: float) -> list[str]:
         """Fresh texts and variations of them, for two public prompts of each kind.

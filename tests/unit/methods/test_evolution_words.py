@@ -4,7 +4,7 @@ import base64
 import json
 import math
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privsyn import layout
+from privsyn.data.columns import Column
 from privsyn.data.records import Bucket, Private
 from privsyn.data.settings import TextExample
 from privsyn.dp.accountant import guarantee
@@ -39,7 +40,7 @@ from privsyn.models.language.text_variation import (
 )
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
-from privsyn.models.rows import Subject
+from privsyn.models.rows import Subject, SyntheticRows
 from tests.fakes import WORDS, FakeTextModel, run_over
 from tests.noise import NoNoise, SeededNoise
 
@@ -259,15 +260,29 @@ class Letters:
         return np.array([[t.count(c) for c in "abxy"] for t in texts], np.float32)
 
 
-def run(tmp_path, cfg, data, noise=None, script=None, name="journal", on_public=None):
+@dataclass(frozen=True)
+class Reader(FakeTextModel):
+    """A text model that tells how likely it finds texts: by their letters e, or by the others."""
+
+    pairs: list[tuple[str, str]] = field(default_factory=list)
+    sign: int = 1
+
+    def read(self, pairs):
+        self.pairs.extend(pairs)
+        return self.sign * np.array([text.count("e") - len(text) / 100 for _, text in pairs])
+
+
+def run(
+    tmp_path, cfg, data, noise=None, script=None, name="journal", on_public=None, model=None, **more
+):
     """Samples and the text model; a second run of a name goes on with what is there."""
-    model = FakeTextModel(script=script)
+    model = model or FakeTextModel(script=script)
     buckets = [
         Bucket(cell, Private(tuple(data[cell.label]))) for cell in METHOD.cells(cfg, tuple(data))
     ]
     parts = [*run_over(
         tmp_path / name, METHOD, cfg, plan(cfg), buckets, {"text": model, "embedder": Letters()},
-        noise or NoNoise(), on_public=on_public,
+        noise or NoNoise(), on_public=on_public, **more,
     )]  # fmt: skip
     (tmp_path / layout.EXHIBITS).mkdir(exist_ok=True)
     for part in parts:
@@ -351,6 +366,7 @@ def test_no_exact_table_and_no_word_that_is_not_public_is_written(tmp_path, nois
 
 # --- texts beyond the votes -----------------------------------------------------------------------
 
+ROW = {"random_prompt": "Of {columns.kind}\nText:"}
 FURTHER = {"word_share": 0.5, "mean_share": 0.25, "expansion": 4}
 
 
@@ -368,6 +384,38 @@ def test_votes_choose_the_first_texts_and_the_table_writes_the_others_at_no_cost
     assert METHOD.requests(cfg, ["a", "b"]) == 2 * (2 * 4 + 5)
     adapted = [request["prompts"] for request in model.heard if request["log_ratios"]]
     assert sum(map(len, adapted)) >= 2 * (4 + 5)  # half of the candidates, and all further texts
+
+
+def test_of_two_further_texts_the_one_that_the_public_model_finds_likelier_is_kept(tmp_path):
+    """It reads what it wrote, and no record; votes and cost are those without it."""
+    cfg, noise, model = config(**FURTHER, population=7, voted=2), NoNoise(), Reader()
+    samples, _ = run(tmp_path, cfg, DATA, noise, model=model)
+    assert len(noise.drawn[-1].values) == 2 * 8
+    assert {prompt for prompt, _ in model.pairs} == {"Topic: a\nText:", "Topic: b\nText:"}
+    assert not {text.strip() for _, text in model.pairs} & {of[0] for of in DATA.values()}
+    first, second = (
+        [pair for start in (0, 10) for pair in model.pairs[start + at : start + at + 5]]
+        for at in (0, 5)
+    )
+    pairs = zip(first, second, Reader().read(first) >= Reader().read(second), strict=True)
+    kept = [one if likelier else two for one, two, likelier in pairs]
+    assert 0 < len({*kept} & {*first}) < 10
+    assert Counter(sample.content for sample in samples[2:7] + samples[9:]) == Counter(
+        text.strip() for _, text in kept
+    )
+    again, other = run(tmp_path, cfg, DATA, model=Reader(sign=-1))
+    # another machine may read other last digits: what was kept is in the journal
+    assert ([one.content for one in again], other.pairs) == ([one.content for one in samples], [])
+
+
+def test_both_texts_of_two_are_written_for_the_same_row(tmp_path):
+    rows = SyntheticRows(
+        {"kind": Column(values=("x", "y"))}, {label: [(0,), (1,), (1,), (0,)] for label in DATA}
+    )
+    cfg = config(word_share=0.5, expansion=2, population=4, voted=2, text=ROW)
+    samples, reader = run(tmp_path, cfg, DATA, model=Reader(), rows=rows)
+    assert [sample.row for sample in samples] == [(0,), (1,), (1,), (0,)] * 2
+    assert [prompt[:4] for prompt, _ in reader.pairs] == ["Of y", "Of x"] * 4
 
 
 @pytest.mark.parametrize("settings", [{"voted": 9}, {"voted": 2, "word_share": 0.0}, {}])

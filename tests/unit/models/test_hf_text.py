@@ -9,6 +9,7 @@ from privsyn.errors import ModelError
 from privsyn.models.language.answers import as_text
 from privsyn.models.language.degenerate_text import whole_words
 from privsyn.models.language.hf_text import HFTextModel
+from privsyn.models.language.likelihood import log_likelihoods
 from privsyn.models.loading import describe_role, load_language_model, load_role
 from privsyn.models.protocols import Sampling
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
@@ -306,6 +307,14 @@ def test_tokens_of_a_text_are_distinct_and_say_something(load, name):
     assert model.tokens("late 2024 \n  7") == model.tokens("late")
     assert set(model.tokens("my bill")) > set(model.tokens("bill"))
     assert model.tokens(" late ") == model.tokens("late")
+
+
+def test_what_a_model_finds_likely_is_read_a_token(load):
+    model = load("tiny")
+    pairs = [("Topic: a\nText:", " the visit was late"), ("Topic: a\nText:", ""), ("", " a")]
+    nats, tokens = np.array(log_likelihoods(model, pairs, 64)).T
+    np.testing.assert_allclose(model.read(pairs) * np.maximum(tokens, 1), nats)
+    assert model.read(pairs[:1])[0] < 0 == model.read(pairs[1:2])[0]
 
 
 def test_a_mixture_of_experts_may_read_public_prompts(tmp_path):
