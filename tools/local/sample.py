@@ -28,7 +28,7 @@ CHANNELS = ("app", "phone", "desk")
 COLUMNS = {
     "age": {"range": [18, 98], "bins": 8},
     "channel": {"values": list(CHANNELS)},
-    "visited": {"date": {"start": "2025-01-01", "end": "2025-12-31"}},
+    "visited": {"dates": ["2025-01-01", "2025-12-31"]},
 }
 """What ``dataset.columns`` declares of the messages, and ``columns.pairs``."""
 PAIRS = [["age", "channel"]]
