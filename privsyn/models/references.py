@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import tomllib
 from collections.abc import Callable, Sequence
@@ -211,6 +212,8 @@ def fetch(reference: ModelReference, place: ModelLocation, *, small: bool = Fals
         return place.folder
     from huggingface_hub import snapshot_download
 
+    # It warns of every try; the error says why the last one failed.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     patterns = [*SMALL] if small else None
     try:
         return Path(snapshot_download(place.source, revision=place.commit, allow_patterns=patterns))

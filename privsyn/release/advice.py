@@ -222,7 +222,7 @@ def stand_in_unit(dataset: Described) -> str:
     """What is protected in place of people where no column says whose a record is; else empty."""
     if dataset.unit is None:
         return "rows"
-    return "files" if dataset.images is not None and dataset.unit == FILE else ""
+    return "files" if modality_of(dataset).by_file and dataset.unit == FILE else ""
 
 
 def of_each(dataset: Described, most: int) -> str:

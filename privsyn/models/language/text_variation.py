@@ -354,11 +354,9 @@ class TextVariation:
         """
         if not isinstance(self._model, TellsLikelihoods):
             return None
-        pairs = []
-        for number, text in enumerate(texts):
-            prompt, _ = self._fresh.fill(self._slots(label, number) | {"style": ""}, ())
-            pairs.append((prompt, f" {text}"))
-        return self._model.read(pairs)
+        slots = (self._slots(label, number) | {"style": ""} for number in range(len(texts)))
+        prompts = (self._fresh.fill(of, ())[0] for of in slots)
+        return self._model.read(list(zip(prompts, (f" {text}" for text in texts), strict=True)))
 
     def check(self, labels: Sequence[str | None], degree: float) -> list[str]:
         """Fresh texts and variations of them, for two public prompts of each kind.
