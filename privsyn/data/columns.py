@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -225,8 +226,9 @@ class Column(Section):
 
     def _span(self, day: Day | None) -> int | None:
         """Number of the cell of a day; None if it is none, or outside."""
-        within = (n for n, (first, last) in enumerate(self.spans) if day and first <= day <= last)
-        return next(within, None)
+        if day is None or self.dates is None or not self.dates[0] <= day <= self.dates[1]:
+            return None
+        return bisect_right(self.spans, day, key=itemgetter(0)) - 1
 
     def released_cell(self, cell: int) -> int:
         """The cell in which a released value is found that was drawn in this one; see ``draw``."""
