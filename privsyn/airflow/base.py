@@ -18,14 +18,7 @@ from airflow.sdk import DAG, BaseOperator, BaseOperatorLink
 from privsyn.airflow.connections import connection_environment, open_project
 from privsyn.airflow.failures import StageFailed, TaskRetries, address
 from privsyn.airflow.params import overrides
-from privsyn.airflow.project import (
-    REPORT,
-    Project,
-    dag_id,
-    params_file,
-    project_at,
-    projects,
-)
+from privsyn.airflow.project import REPORT, Project, dag_id, params_file, project_at, projects
 from privsyn.airflow.versions import (
     HAS_POLICIES,
     AirflowFailException,

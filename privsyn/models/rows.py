@@ -1,9 +1,9 @@
-"""What prompts say of a record's columns, beside its label."""
+"""What prompts say of the records, and of a record's columns beside its label."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,8 @@ from privsyn.data.settings import TextExample
 from privsyn.errors import ConfigError
 
 _ROW, _CELL, _IS = "\x1f", "\x1e", "\x1d"  # in no label, name or value: those are printed
+COLUMN_SLOT = re.compile(r"\{(columns(?:\.([^{}\n]+))?)\}")
+"""The place of all columns in a prompt, or of one by its name."""
 _LINE = "Details: {columns}\n"
 _UNKNOWN = "unknown"
 """What a prompt says for a missing value of a column that it names."""
@@ -49,29 +51,19 @@ def row_slots(prompt: str, words: str) -> dict[str, str]:
     """
     cells = dict(cell.split(_IS) for cell in words.split(_CELL) if cell)
     line = ", ".join(f"{name.replace('_', ' ')}: {word}" for name, word in cells.items() if word)
-    found = re.finditer(r"\{(columns(?:\.([^{}\n]+))?)\}", prompt)
     # One line of a prompt may be all of it: a value that is missing must not take it along.
     empty = _UNKNOWN if cells else ""
-    return {slot[1]: cells.get(slot[2]) or empty if slot[2] else line for slot in found}
+    slots = COLUMN_SLOT.finditer(prompt)
+    return {slot[1]: cells.get(slot[2]) or empty if slot[2] else line for slot in slots}
 
 
-def with_columns(prompt: str, declared: Collection[str] | None = None) -> str:
+def with_columns(prompt: str) -> str:
     r"""A prompt that names the columns: in its own words, or in a line behind that of the label.
 
     >>> with_columns("Topic: {label}\nText:")
     'Topic: {label}\nDetails: {columns}\nText:'
-
-    Raises:
-        ConfigError: It names a column that is not among the ``declared``, where these are given.
     """
-    slots = row_slots(prompt, "")
-    named = (slot.removeprefix("columns.") for slot in slots if slot != "columns")
-    if declared is not None and (unknown := sorted(set(named).difference(declared))):
-        raise ConfigError(
-            f"a prompt has {{columns.{unknown[0]}}}, which dataset.columns does not declare.",
-            hint=f"Declared are: {', '.join(declared) or 'none'}.",
-        )
-    if slots or not (declared is None or declared):
+    if COLUMN_SLOT.search(prompt):
         return prompt
     lines = prompt.splitlines(keepends=True)
     places = [
@@ -112,8 +104,27 @@ class Subject:
     roles: tuple[str, ...] = ()
 
     def fill(self, prompt: str) -> str:
-        """A prompt with ``{document}`` filled in, and a place for ``{columns}`` where there are."""
-        return with_columns(prompt.replace("{document}", self.document or "a text"), self.columns)
+        """A prompt with ``{document}`` filled in, and a place for ``{columns}`` where there are.
+
+        Raises:
+            ConfigError: As ``refuse_unknown``.
+        """
+        self.refuse_unknown(prompt)
+        prompt = prompt.replace("{document}", self.document or "a text")
+        return with_columns(prompt) if self.columns else prompt
+
+    def refuse_unknown(self, *prompts: str) -> None:
+        """Refuse prompts that name a column which is not declared.
+
+        Raises:
+            ConfigError: One does.
+        """
+        names = {slot[2] for prompt in prompts for slot in COLUMN_SLOT.finditer(prompt)}
+        if unknown := sorted(filter(None, names.difference(self.columns))):
+            raise ConfigError(
+                f"a prompt has {{columns.{unknown[0]}}}, which dataset.columns does not declare.",
+                hint=f"Declared are: {', '.join(self.columns) or 'none'}.",
+            )
 
 
 ANYTHING = Subject()

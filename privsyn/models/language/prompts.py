@@ -14,7 +14,7 @@ from typing import Any
 from privsyn.errors import ModelError
 from privsyn.models.language.answers import close_thought
 from privsyn.models.protocols import PromptTemplate
-from privsyn.models.rows import row_slots, split_row, with_row
+from privsyn.models.rows import COLUMN_SLOT, row_slots, split_row, with_row
 
 CHARS_PER_TOKEN = 32
 """Public bound: characters per token to which a reference is cut before it is tokenized."""
@@ -124,7 +124,7 @@ class PromptEncoder:
         """
         labels = {None, "", "a", "7 B", "\u00e9", *declared}
         first, *others = (self._pieces(template, label)[0] for label in labels)
-        if _LABEL not in template.private and not row_slots(template.private, ""):
+        if _LABEL not in template.private and not COLUMN_SLOT.search(template.private):
             return first
         columns = zip(first, *others, strict=False)
         shortest = min(map(len, (first, *others)))
@@ -205,8 +205,8 @@ class PromptEncoder:
 
     def _render(self, text: str, template: PromptTemplate, key: str | None) -> str:
         label, row = split_row(key)
-        slots = {f"{{{name}}}": word for name, word in row_slots(text, row).items()}
-        absent = [slot for slot, word in slots.items() if not word]
+        slots = row_slots(text, row)
+        absent = [f"{{{name}}}" for name, word in slots.items() if not word]
         absent += [_LABEL] if label is None else []
         if any(slot in text for slot in absent):
             lines = text.splitlines(keepends=True)
@@ -215,7 +215,7 @@ class PromptEncoder:
 
         def fill(part: str) -> str:
             part = part.replace(_LABEL, label_text)
-            return re.sub(r"\{columns[^{}]*\}", lambda slot: slots.get(slot[0], slot[0]), part)
+            return COLUMN_SLOT.sub(lambda slot: slots.get(slot[1], slot[0]), part)
 
         if not template.chat:
             return fill(text)

@@ -156,8 +156,9 @@ class TextConfig(Section):
         fresh = fill_slots(fresh, {"phrases": ""})  # keyphrase seeding alone has some
         record_noun = subject.document or "a short text"
         fresh, vary = self.random_prompt or fresh, self.vary_prompt or vary
-        fresh, varied = (with_columns(prompt, subject.columns) for prompt in (fresh, vary))
-        vary = vary if own.chat else varied
+        subject.refuse_unknown(fresh, vary)
+        if subject.columns:
+            fresh, vary = with_columns(fresh), vary if own.chat else with_columns(vary)
         return TextSettings(
             random_prompt=fresh.replace("{document}", record_noun),
             vary_prompt=vary.replace("{document}", record_noun),

@@ -6,7 +6,7 @@ from privsyn.errors import ConfigError, ModelError
 from privsyn.models.language.prompts import CHARS_PER_TOKEN, CHAT, PLAIN, PromptEncoder
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN
-from privsyn.models.rows import row_words, with_columns, with_row
+from privsyn.models.rows import Subject, row_words, with_columns, with_row
 
 
 @pytest.fixture
@@ -86,9 +86,9 @@ def test_a_prompt_names_columns_one_by_one(encoder):
     shared = prompts.shared_tokens(template, [key])
     assert len(shared) < len(tokenizer("By web")["input_ids"])
     with pytest.raises(ConfigError, match=r"\{columns.agee\}.*dataset.columns"):
-        with_columns("Aged {columns.agee}", ["age"])
+        Subject(columns=("age",)).fill("Aged {columns.agee}")
     with pytest.raises(ConfigError, match=r"\{columns.age\}"):
-        with_columns("Aged {columns.age}", ())
+        Subject().fill("Aged {columns.age}")
 
 
 def test_chat_is_one_user_message_with_a_generation_prompt(encoder):
