@@ -357,9 +357,9 @@ class Scores:
                 best = self.best_free(ruler.name).words
                 notes[GAIN] = f"{ruler.number} over the best of what is free: {best}"
             for column, note in notes.items():
-                measured = ends(_metric_name(ruler, column), self[ruler.name, column], note)
+                metrics = ends(_metric_name(ruler, column), self[ruler.name, column], note)
                 # One that does not decide was measured once: it has no interval.
-                yield from measured if ruler.decides else measured[:1]
+                yield from metrics if ruler.decides else metrics[:1]
             for column, note in COUNTS.items():
                 value = self.value(ruler.name, column)
                 yield Metric(f"{ruler.name}.{column}", value, "internal", note)

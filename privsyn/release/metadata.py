@@ -22,6 +22,7 @@ from privsyn.layout import ARTIFACT
 from privsyn.release.advice import RESEMBLANCE, scale_of
 from privsyn.release.facts import UNSTATED, ReleaseFacts, one_line
 from privsyn.release.settings import Card
+from privsyn.section import read_table
 from privsyn.sentences import fill, template
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -49,7 +50,7 @@ def deployment(facts: ReleaseFacts) -> dict[str, Any]:
     domain = f"Collections of {facts.things}" + f", each with a label among {labels}" * bool(labels)
     domain += "".join(f", with {facts.words(n)} ({what})" for n, what in facts.domains.items())
     filled: dict[str, Any] = fill(
-        yaml.safe_load(_template("deployment.yaml")),
+        read_table(TEMPLATES / "deployment.yaml"),
         _template_values(facts)
         | {
             "slug": re.sub(r"[^a-z0-9]+", "-", facts.file_name.lower()).strip("-"),
@@ -68,7 +69,7 @@ def croissant(facts: ReleaseFacts) -> dict[str, Any] | None:
     facts = replace(facts, words=one_line)
     types = facts.plan.dataset.columns
     filled: dict[str, Any] = fill(
-        yaml.safe_load(_template("croissant.yaml")),
+        read_table(TEMPLATES / "croissant.yaml"),
         _template_values(facts)
         | {
             "fields": [

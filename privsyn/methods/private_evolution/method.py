@@ -256,7 +256,7 @@ def _fresh_samples(kind: Samples[T], count: int, label: str | None) -> list[T]:
     return _check_count(kind.api.random(count, label), count)
 
 
-Writes = Callable[[Samples[Any], int, str | None], list[Any]]
+Writer = Callable[[Samples[Any], int, str | None], list[Any]]
 """Makes so many samples of a label."""
 
 
@@ -340,7 +340,7 @@ class _Evolution(Generic[T]):
         if not any(counts):
             return [[] for _ in counts]
         firsts = [size * self._settings.expansion for size in self._sizes]
-        texts = self._fresh("population/further", counts, firsts, _clear_samples)
+        texts = self._fresh("population/further", counts, firsts, _likelier_samples)
         return _at_nearest_means(self._kind, self._adaptation, texts)
 
     def _first(self) -> list[list[T]]:
@@ -379,7 +379,7 @@ class _Evolution(Generic[T]):
         part: str,
         counts: Sequence[int],
         firsts: Sequence[int],
-        write: Writes = _fresh_samples,
+        write: Writer = _fresh_samples,
     ) -> list[list[T]]:
         """So many new candidates of each label, numbered from ``firsts`` on."""
         makes = [
@@ -399,7 +399,7 @@ class _Evolution(Generic[T]):
 
         return [store(place, make) for place, make in enumerate(makes)]
 
-    def _candidates(self, place: int, first: int, count: int, write: Writes) -> list[T]:
+    def _candidates(self, place: int, first: int, count: int, write: Writer) -> list[T]:
         """So many new candidates of a label, numbered from ``first`` on."""
         label, words = self._labels[place], self._words(place, first, count)
         samples: list[T] = []
@@ -411,7 +411,7 @@ class _Evolution(Generic[T]):
             samples += write(_with_rows(self._kind, words[done : done + batch]), batch, label)
         return samples
 
-    def _varied(self, place: int, samples: Sequence[T], degree: float) -> list[T]:
+    def _variations_of(self, place: int, samples: Sequence[T], degree: float) -> list[T]:
         """One variation of every sample of a label, with progress."""
         label, words = self._labels[place], self._words(place, 0, len(samples))
         new: list[T] = []
@@ -451,7 +451,7 @@ class _Evolution(Generic[T]):
         """
         self._steps.next()
         k, degree = self._settings.lookahead, self._settings.degree(t)
-        looks = (self._varied(place, group, degree) for _ in range(k))
+        looks = (self._variations_of(place, group, degree) for _ in range(k))
         vectors = [self._kind.embedder.embed(look) for look in (looks if k else [group])]
         # float64: the mean must be the same in every process that computes it.
         return np.asarray(np.mean(vectors, axis=0, dtype=np.float64), np.float32)
@@ -507,7 +507,7 @@ class _Evolution(Generic[T]):
         if not times:
             return [[] for _ in parents]
         makes = [
-            partial(self._varied, place, group * times, settings.degree(t))
+            partial(self._variations_of, place, group * times, settings.degree(t))
             for place, group in enumerate(parents)
         ]
         with self._steps.together(times * sum(self._sizes)):
@@ -691,7 +691,7 @@ def _write(
 ) -> list[tuple[str | None, T]]:
     """New texts, as many of each label as ``counts`` says."""
     texts = [
-        _clear_samples(_with_rows(kind, words.get(label, ())), counts[label], label)
+        _likelier_samples(_with_rows(kind, words.get(label, ())), counts[label], label)
         for label in adaptation.labels
     ]
     groups = zip(adaptation.labels, _at_nearest_means(kind, adaptation, texts), strict=True)
@@ -740,7 +740,7 @@ def _with_rows(kind: Samples[T], words: Sequence[str]) -> Samples[T]:
     return kind.with_rows(words) if words else kind
 
 
-def _clear_samples(kind: Samples[T], count: int, label: str | None) -> list[T]:
+def _likelier_samples(kind: Samples[T], count: int, label: str | None) -> list[T]:
     """As ``_fresh_samples``; of two each, the one that the public model finds likelier [E18]."""
     samples = _fresh_samples(kind, count, label)
     readings = kind.readings(samples, label)

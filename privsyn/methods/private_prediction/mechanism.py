@@ -85,17 +85,17 @@ def calibrate(
         ConfigError: The target does not pay for one token; says which setting costs most.
     """
     tau, r = settings.temperature, settings.private_tokens
-    made = partial(_mechanism, settings, facts)
-    if tau is None and (tau := _lowest(made, target, r or _most(settings))):
+    make = partial(_mechanism, settings, facts)
+    if tau is None and (tau := _lowest(make, target, r or _most(settings))):
         r = r or _most(settings)
     if r is None:
-        one = made(1, tau or _HIGH)
+        one = make(1, tau or _HIGH)
         r = min(_affordable(settings, one, target), _most(settings))
     if tau is None:  # by what whole tokens leave
         # One token more is too many at _HIGH, and tokens cost about as the inverse square of tau.
         low = max(_LOW, _HIGH * (1 - 1 / (r + 1)))
-        tau = _lowest(made, target, r, low) or _HIGH
-    mechanism = made(r, tau)
+        tau = _lowest(make, target, r, low) or _HIGH
+    mechanism = make(r, tau)
     return replace(
         mechanism,
         warnings=(*mechanism.warnings, *_needless(settings, mechanism, target)),
@@ -154,18 +154,18 @@ def _mechanism(
     )
 
 
-Made = Callable[[int, float], PrivatePredictionMechanism]
+Make = Callable[[int, float], PrivatePredictionMechanism]
 """The mechanism of r private tokens at a temperature."""
 _LOW, _HIGH = 0.4, 0.7
 """Temperatures that are tried if the config does not set tau. Below, texts of a bucket are alike
 and loop; above, small models write nonsense."""
 
 
-def _lowest(made: Made, target: Guarantee, r: int, low: float = _LOW) -> float | None:
+def _lowest(make: Make, target: Guarantee, r: int, low: float = _LOW) -> float | None:
     """The lowest temperature at which the target pays for r tokens; None: not even the highest."""
 
     def event(tau: float) -> Event:
-        return made(r, tau).whole
+        return make(r, tau).whole
 
     safe = _HIGH
     if roughly(event(safe), target.delta) > _ROUGH * target.epsilon:

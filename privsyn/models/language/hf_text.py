@@ -102,8 +102,8 @@ class HFTextModel(CausalNetwork):
 
     def read(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
         """Nats a token of the second text of each pair behind the first, shape (pairs,)."""
-        read = log_likelihoods(self, pairs, min(_MOST_READ, self._context or _MOST_READ))
-        nats, tokens = np.array(read).reshape(-1, 2).T
+        likelihoods = log_likelihoods(self, pairs, min(_MOST_READ, self._context or _MOST_READ))
+        nats, tokens = np.array(likelihoods).reshape(-1, 2).T
         return np.asarray(nats / np.maximum(tokens, 1))
 
     def complete(

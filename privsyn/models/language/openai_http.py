@@ -189,12 +189,12 @@ class ServerTextModel:
         if not any(map(is_secret, headers)) and os.environ.get(SERVER_KEY, "").strip():
             headers["Authorization"] = f"Bearer ${{{SERVER_KEY}}}"
         self._headers: Any = {"Authorization": openai.Omit()}  # in place of the client's own
-        self._hidden: list[str] = []
+        self._secrets: list[str] = []
         for name, text in headers.items():
             parts = re.split(ENVIRONMENT, text)  # every second one is a variable
             parts[1::2] = map(_secret, parts[1::2])
             self._headers[name] = "".join(parts) or openai.Omit()
-            self._hidden += filter(None, [*parts[1::2], "".join(parts)])
+            self._secrets += filter(None, [*parts[1::2], "".join(parts)])
         for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2"):
             logger = logging.getLogger(name)  # some versions log requests whole
             logger.setLevel(max(logger.level, logging.WARNING))
@@ -501,7 +501,7 @@ class ServerTextModel:
         message = error.get("message") or error.get("detail") if isinstance(error, dict) else error
         if not isinstance(message, str):
             return ""
-        for key in self._hidden:
+        for key in self._secrets:
             message = message.replace(key, "[key]")
         message = message.replace(prompt, "[prompt]")
         return " ".join(plain_marks(message).split())[:_LONGEST_WORDS].rstrip(". ")

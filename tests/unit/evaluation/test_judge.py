@@ -73,9 +73,9 @@ def test_a_release_is_set_beside_every_rival_by_every_ruler():
     assert scores.value(ENCODER, "gain") == 0  # the label's own words are as good
     assert scores.best_free(ENCODER).name in ("examples", "chosen", "zero_shot")
     # one that does not decide is measured once, so there is no interval to tell of
-    named = {metric.name for metric in scores.metrics({})}
-    assert {f"{WORDS}.accuracy_low", f"{WORDS}.gain_low", f"{VOTER}.accuracy"} <= named
-    assert not {f"{VOTER}.accuracy_low", f"{VOTER}.gain_low"} & named
+    names = {metric.name for metric in scores.metrics({})}
+    assert {f"{WORDS}.accuracy_low", f"{WORDS}.gain_low", f"{VOTER}.accuracy"} <= names
+    assert not {f"{VOTER}.accuracy_low", f"{VOTER}.gain_low"} & names
 
 
 def test_rivals_without_texts_are_there_where_none_were_written():
