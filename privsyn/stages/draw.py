@@ -163,10 +163,13 @@ def load_models(ctx: Context, plan: Plan | OpenPlan) -> Backends:
         ModelError: One is missing, incomplete or of a kind that cannot be used.
     """
     require_generate()
-    models, performance = ctx.config.models, ctx.config.performance
-    release = open_plan(ctx, plan)
-    roles = release.method.roles(release.settings)
-    return Backends({role: load_role(models, role, performance) for role in roles})
+    release, models = open_plan(ctx, plan), {}
+    for role in release.method.roles(release.settings):
+        # As planned: ``more`` may read a params.yaml whose numbers are of another size.
+        planned = {"dtype": release.plan.models[role].dtype}
+        config = ctx.config.models.model_copy(update=planned)
+        models[role] = load_role(config, role, ctx.config.performance)
+    return Backends(models)
 
 
 def load_planned_models(release: OpenPlan, backends: Backends | None = None) -> Backends:
@@ -187,10 +190,9 @@ def _refuse_other(plan: Plan, role: str, use: ModelUse, model: Any) -> None:
         setting = ROLES[role].setting
         raise ModelError(
             f"the {role} model is not the one release {plan.id} was planned with, which is "
-            f"{use.source} in {use.dtype}: {setting} names another, models.dtype is another, or "
-            "its files changed.",
-            hint=f"Set {setting}={use.source} and models.dtype={use.dtype} (-S), or put its files "
-            "back, and run again; or plan a new release.",
+            f"{use.source}: {setting} names another, or its files changed.",
+            hint=f"Set {setting}={use.source} (-S), or put its files back, and run again; or plan "
+            "a new release.",
         )
 
 
@@ -358,7 +360,7 @@ def _draw(
         ctx.config.performance,
         progress,
         expected_records=units / len(release.cells),
-        on_reading=reading,
+        reading=reading,
         on_public=partial(_keep_public, ctx, plan),
         rows=rows,
     )
