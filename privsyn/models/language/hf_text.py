@@ -1,7 +1,8 @@
 """A TextModel over transformers causal language models: batched sampling over a KV cache.
 
 Prompts are public, so rows need not be independent here. They are sorted by length, the beginning
-that a batch shares is read once, the rest is padded on the left, and finished rows are dropped.
+that a batch shares is read once, also for the next batches, the rest is padded on the left, and
+finished rows are dropped.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers.cache_utils import Cache
 
 from privsyn.errors import ModelError
 from privsyn.models.language import rowwise
@@ -81,6 +83,7 @@ class HFTextModel(CausalNetwork):
             generator = torch.Generator(model.device).manual_seed(secrets.randbits(63))
         self._generator = generator
         self._why: str | None = None
+        self._last: tuple[Sequence[int], Cache] = ((), rowwise.new_cache(model.config, 0))
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def check(self) -> None:
@@ -235,10 +238,7 @@ class HFTextModel(CausalNetwork):
         fed, seen = torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
         cache = rowwise.new_cache(self.network.config, width + max_tokens)
         if shared:
-            prefix = rowwise.new_cache(self.network.config, shared)
-            self._forward(prefix, fed[:1, :shared], seen[:1, :shared])
-            rowwise.begin_with(cache, prefix, len(prompts))
-            del prefix
+            rowwise.begin_with(cache, self._read(prompts[0][:shared]), len(prompts))
             fed = fed[:, shared:]
         ends = torch.tensor(self._ends, device=device)
         alive = torch.ones(len(prompts), dtype=torch.bool, device=device)
@@ -269,6 +269,20 @@ class HFTextModel(CausalNetwork):
             fed = tokens[:, None]
         return out
 
+    def _read(self, tokens: Sequence[int]) -> Cache:
+        """The keys and values of some tokens; what the last ones began with is not read again."""
+        last, kept = self._last
+        cache = rowwise.new_cache(self.network.config, len(tokens))
+        known = _common(last, tokens) if rowwise.is_preallocated(kept) else 0
+        if known:
+            rowwise.rewind(kept, known)
+            rowwise.begin_with(cache, kept, 1)
+        if known < len(tokens):
+            ids = torch.tensor([tokens], device=self.network.device)
+            self._forward(cache, ids[:, known:], torch.ones_like(ids))
+        self._last = tokens, cache
+        return cache
+
     def _is_stopped(self, tokens: Sequence[int], until: Sequence[str]) -> bool:
         """Whether the text has one of these strings. Its last tokens tell: it had none before."""
         tail = self.decode(tokens[-_LONGEST_STOP:])
@@ -280,12 +294,12 @@ class HFTextModel(CausalNetwork):
         It is 0 if there are too few, or if a window of the model is shorter than the ``columns``
         of a row and would count the padding after them.
         """
-        if len(prompts) == 1 or not rowwise.attends_fully(self.network.config, columns):
+        if not rowwise.attends_fully(self.network.config, columns):
             return 0
         rows = [list(prompt) for prompt in prompts]
-        first, last = min(rows), max(rows)  # a beginning shared by these two is shared by all
-        most = min(map(len, prompts)) - 1
-        shared = next((i for i in range(most) if first[i] != last[i]), most)
+        # A beginning shared by the first and the last is shared by all.
+        others = max(rows) if len(rows) > 1 else self._last[0]
+        shared = min(_common(min(rows), others), min(map(len, rows)) - 1)
         return shared if shared >= _SHARED else 0
 
     def _forward(self, cache: Any, ids: Tensor, mask: Tensor) -> Tensor:
@@ -328,6 +342,12 @@ class HFTextModel(CausalNetwork):
             again = (shares * likelier).sum(-1) >= top_p
             rows, shares, sums = rows[again], shares[again], sums[again]
         return drawn
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Number of tokens that both begin with."""
+    most = min(len(one), len(other))
+    return next((i for i in range(most) if one[i] != other[i]), most)
 
 
 def _speaks(name: str) -> bool:

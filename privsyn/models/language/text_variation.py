@@ -300,7 +300,7 @@ class TextVariation:
         return TextVariation(self._settings, self._model, self._rng, log_ratios)
 
     def with_rows(self, words: Sequence[str]) -> TextVariation:
-        """The same generator, whose n-th text is for the row of the n-th words."""
+        """The same generator, whose n-th text is for the row of the n-th words, over and over."""
         written = copy(self)
         written._rows = words
         return written
@@ -501,7 +501,7 @@ class TextVariation:
 
     def _slots(self, label: str | None, number: int = 0) -> dict[str, str]:
         style = STYLES[self._rng.integers(len(STYLES))]
-        words = self._rows[number] if self._rows else ""
+        words = self._rows[number % len(self._rows)] if self._rows else ""
         return {"label": self._label_text(label), "style": style, "columns": words}
 
 

@@ -122,14 +122,33 @@ def test_what_prompts_begin_with_is_read_once_and_changes_nothing(load, name, mo
         shapes.append(tuple(ids.shape))
         return type(model)._forward(model, cache, ids, mask)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(model, "_forward", forward)
-        together = model.complete(prompts, max_tokens=12, temperature=0)
+    def written(of):
+        shapes.clear()
+        return model.complete(of, max_tokens=12, temperature=0)
+
+    def apart(of):  # nothing was read before
+        fresh = (copied(load(name)) for _ in of)
+        return [
+            m.complete([p], max_tokens=12, temperature=0)[0] for m, p in zip(fresh, of, strict=True)
+        ]
+
+    monkeypatch.setattr(model, "_forward", forward)
+    assert written(prompts) == apart(prompts)
     (once, shared), (rows, own) = shapes[:2]
     assert (once, rows) == (1, len(prompts))
     assert shared >= 16 > own > 0
-    alone = [model.complete([prompt], max_tokens=12, temperature=0)[0] for prompt in prompts]
-    assert together == alone
+    # The next prompts begin alike, longer, shorter and otherwise.
+    assert written(prompts) == apart(prompts)
+    assert shapes[0] == (rows, own)
+    longer = [beginning + "please call me " + end for end in ("visit", "my bill")]
+    assert written(longer) == apart(longer)
+    assert shapes[0][0] == 1
+    assert 0 < shapes[0][1] < 16
+    assert written(prompts[:1]) == apart(prompts[:1])
+    assert sum(many for _, many in shapes[:-12]) < 16
+    others = ["my bill " * 15 + end for end in ("visit", "please")]
+    assert written(others) == apart(others)
+    assert written(prompts) == apart(prompts)
 
 
 @pytest.mark.parametrize("spread", [0.1, 4.0])
