@@ -204,8 +204,12 @@ class Backends:
         vars(self).update({str(role): model for role, model in models.items()})
 
 
-OnProgress = Callable[[int, int], None] | None
-"""Called with the finished and the total amount of work. None: no progress is reported."""
+OnProgress = Callable[[int, int], None]
+"""Called with the finished and the total amount of work."""
+
+
+def silent(*_: object) -> None:
+    """Progress that nobody is told."""
 
 
 @dataclass(frozen=True)
@@ -217,11 +221,11 @@ class Draw:
         noise: Source of private randomness.
         journal: Every private draw goes through it.
         performance: Settings of speed and memory.
-        on_progress: Called before a draw with the finished and the most ``counts`` of the method.
+        progress: Called before a draw with the finished and the most ``counts`` of the method.
             It raises if another process has taken over the release.
         expected_records: Expected records of a bucket, one per unit, by the account's public size;
             0 if the account has none.
-        on_reading: Called while records are read, with finished parts, all parts, and what is read.
+        reading: Called while records are read, with finished parts, all parts, and what is read.
             privacy: the calls and their numbers do not depend on the records.
         on_public: Called with label and content of what the method had the public model write
             before any record had a say. It is a baseline of the evaluation.
@@ -232,21 +236,11 @@ class Draw:
     noise: NoiseSource
     journal: Draws
     performance: PerformanceConfig
-    on_progress: OnProgress = None
+    progress: OnProgress = silent
     expected_records: float = 0.0
-    on_reading: Callable[[int, int, str], None] | None = None
+    reading: Callable[[int, int, str], None] = silent
     on_public: Callable[[Sequence[tuple[str | None, str | bytes]]], None] | None = None
     rows: SyntheticRows = NO_ROWS
-
-    def progress(self, done: int, total: int) -> None:
-        """Report progress of the draw. Raises as ``on_progress`` does."""
-        if self.on_progress is not None:
-            self.on_progress(done, total)
-
-    def reading(self, done: int, total: int, what: str) -> None:
-        """Report how many parts of the records are read."""
-        if self.on_reading is not None:
-            self.on_reading(done, total, what)
 
     def part(self, before: int, total: int) -> Callable[[int], None]:
         """Progress of one part of the draw; its argument is added to ``before``."""
@@ -339,10 +333,8 @@ class Method(Protocol[SettingsT]):
     paper: ClassVar[str]
     Config: ClassVar[type[Section]]
     """Type of the settings in a config."""
-    whole: ClassVar[bool]
+    whole: ClassVar[bool] = True
     """Whether a run needs all cells at once, so the release is one shard."""
-    samples: ClassVar[bool]
-    """Whether every step reads a new Poisson sample of the units."""
     counts: ClassVar[str]
     """Unit of its progress: tokens, steps, texts."""
     columns_alone: ClassVar[bool] = False
@@ -459,24 +451,33 @@ def each(texts: int, parts: int) -> int:
     return -(-texts // max(1, parts))
 
 
-@runtime_checkable
-class MakesMore(Protocol):
-    """A method whose releases yield more records at no cost, by post-processing of public data.
+Record = tuple[str | None, str | bytes]
+"""Label and content of a synthetic record."""
 
-    ``folder`` is that of the release, with its exhibits and its own model; None without one.
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished release of which more is made: public data.
+
+    Attributes:
+        records: Its records.
+        folder: Its folder, with its exhibits and its own model.
+        progress: Is told how many of the new records are made, of how many.
+        rows: Rows of columns for the new records.
     """
 
-    def more(
-        self,
-        cfg: Any,
-        models: Backends,
-        records: Sequence[tuple[str | None, str | bytes]],
-        count: int,
-        folder: Path | None = None,
-        on_progress: OnProgress = None,
-        rows: SyntheticRows = NO_ROWS,
-    ) -> Iterator[tuple[str | None, str | bytes]]:
-        """``count`` new records (label and content) from the records of a finished release.
+    records: Sequence[Record]
+    folder: Path
+    progress: OnProgress = silent
+    rows: SyntheticRows = NO_ROWS
+
+
+@runtime_checkable
+class MakesMore(Protocol):
+    """A method whose releases yield more records at no cost, by post-processing of public data."""
+
+    def more(self, cfg: Any, models: Backends, release: Finished, count: int) -> Iterator[Record]:
+        """``count`` new records from those of a finished release.
 
         The n-th new text of a label is written for its n-th row.
         """
@@ -515,7 +516,7 @@ class TrainsModel(Protocol):
         models: Backends,
         trained: Path,
         shard: tuple[int, int],
-        on_progress: OnProgress = None,
+        on_progress: OnProgress = silent,
         rows: SyntheticRows = NO_ROWS,
     ) -> Iterator[Sample]:
         """Samples of one shard (number, number of shards), by public randomness.

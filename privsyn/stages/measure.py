@@ -41,7 +41,7 @@ from privsyn.evaluation.judge import (
 )
 from privsyn.evaluation.language_model import perplexity_gap
 from privsyn.evaluation.metrics import Metric, compare_labels, evenly_spaced
-from privsyn.methods.base import OnProgress, Role
+from privsyn.methods.base import OnProgress, Role, silent
 from privsyn.methods.shared.baseline import WritesFresh, write_fresh
 from privsyn.modalities.images import Images
 from privsyn.modalities.registry import modality_of
@@ -142,7 +142,7 @@ def public_alone(
     ctx: Context,
     plan: Plan,
     labels: Sequence[str | None],
-    on_progress: OnProgress = None,
+    on_progress: OnProgress = silent,
 ) -> list[str] | None:
     """One text per label that the public model writes, without records.
 

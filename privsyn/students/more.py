@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import count as count_from
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from privsyn.data.artifacts import private_folder
 from privsyn.data.conversations import add_messages
 from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.files import file_lock
-from privsyn.methods.base import MakesMore, Method
+from privsyn.methods.base import Finished, MakesMore, Method
 from privsyn.methods.registry import METHODS, load_method
 from privsyn.methods.shared.distill import MORE
 from privsyn.release.plan import Plan
@@ -116,14 +117,9 @@ def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
     rows: list[dict[str, Any]] = []
     columns, rng = parent.plan.dataset.columns, np.random.default_rng()  # public randomness
     further, seen = further_rows(parent.plan, parent.folder, count), Counter[str | None]()
+    finished = Finished(read_rows(parent), parent.folder, partial(ctx.progress, MORE), further)
     for label, content in _method(parent.plan).more(
-        release.settings,
-        load_planned_models(release),
-        read_rows(parent),
-        count,
-        parent.folder,
-        lambda done, total: ctx.progress(MORE, done, total),
-        further,
+        release.settings, load_planned_models(release), finished, count
     ):
         row: dict[str, Any] = {"id": f"{name}-{len(rows):06d}"}
         row |= {} if label is None else {"label": label}

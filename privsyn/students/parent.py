@@ -12,6 +12,7 @@ from typing import Any
 from privsyn import layout
 from privsyn.data.artifacts import ArtifactRef
 from privsyn.errors import ConfigError
+from privsyn.methods.base import Record
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing import DvcPublisher, DvcRevision
 from privsyn.release import certificate
@@ -61,7 +62,7 @@ def open_parent(ctx: Context, release_id: str) -> Parent:
     return Parent(folder, facts)
 
 
-def read_rows(parent: Parent) -> list[tuple[str | None, str | bytes]]:
+def read_rows(parent: Parent) -> list[Record]:
     """Label and content of every synthetic record of a release."""
     modality = modality_of(parent.plan.dataset)
     with (parent.folder / layout.ARTIFACT).open(encoding="utf-8") as stream:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from privsyn.data.records import Bucket
@@ -17,17 +16,18 @@ from privsyn.dp.events import Composed, Event
 from privsyn.methods.base import (
     Backends,
     Draw,
+    Finished,
     Mechanism,
     Method,
-    OnProgress,
     PricingFacts,
+    Record,
     Role,
     Sample,
     Size,
 )
 from privsyn.methods.columns_alone.settings import ColumnsAloneConfig
 from privsyn.models.model_identity import ModelIdentity
-from privsyn.models.rows import ANYTHING, NO_ROWS, Subject, SyntheticRows
+from privsyn.models.rows import ANYTHING, Subject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +63,6 @@ class ColumnsAlone(Method[ColumnsAloneConfig]):
     Config: ClassVar[type[ColumnsAloneConfig]] = ColumnsAloneConfig
     Settings: ClassVar[type[ColumnsAloneConfig]] = ColumnsAloneConfig
 
-    whole: ClassVar[bool] = True
-    samples: ClassVar[bool] = False
     counts: ClassVar[str] = "rows"
     columns_alone: ClassVar[bool] = True
     tuning_hint: ClassVar[str] = "columns.pairs, or fewer cells in dataset.columns"
@@ -100,19 +98,10 @@ class ColumnsAlone(Method[ColumnsAloneConfig]):
         """As many rows."""
         return {"rows_per_label": size.each}
 
-    def more(
-        self,
-        cfg: ColumnsAloneConfig,
-        models: Backends,
-        records: Sequence[tuple[str | None, str | bytes]],
-        count: int,
-        folder: Path | None = None,
-        on_progress: OnProgress = None,
-        rows: SyntheticRows = NO_ROWS,
-    ) -> Iterator[tuple[str | None, str | bytes]]:
+    def more(self, cfg: Any, models: Backends, release: Finished, count: int) -> Iterator[Record]:
         """Further rows; each label keeps its share."""
         for number in range(count):
-            yield records[number * len(records) // count][0], ""
+            yield release.records[number * len(release.records) // count][0], ""
 
     def run(
         self,

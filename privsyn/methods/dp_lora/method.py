@@ -27,7 +27,19 @@ from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.mechanisms import SampledGaussian
 from privsyn.errors import ConfigError, PrivsynError
-from privsyn.methods.base import Backends, Draw, Method, OnProgress, Role, Sample, Size, Work
+from privsyn.methods.base import (
+    Backends,
+    Draw,
+    Finished,
+    Method,
+    OnProgress,
+    Record,
+    Role,
+    Sample,
+    Size,
+    Work,
+    silent,
+)
 from privsyn.methods.dp_lora.mechanism import DPLoraMechanism, calibrate, rebuild, sizes_of
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_choice
@@ -73,8 +85,6 @@ class DPLora(Method[DPLoraSettings]):
     paper: ClassVar[str] = "Yu et al. 2023, Synthetic data from LLMs, section 3"
     Config: ClassVar[type[DPLoraConfig]] = DPLoraConfig
     Settings: ClassVar[type[DPLoraSettings]] = DPLoraSettings
-    whole: ClassVar[bool] = True  # a step samples from all records
-    samples: ClassVar[bool] = True
     makes_students: ClassVar[bool] = True
     counts: ClassVar[str] = "texts"
     tuning_hint: ClassVar[str] = "steps or expected_batch"
@@ -222,7 +232,7 @@ class DPLora(Method[DPLoraSettings]):
         models: Backends,
         trained: Path,
         shard: tuple[int, int],
-        on_progress: OnProgress = None,
+        on_progress: OnProgress = silent,
         rows: SyntheticRows = NO_ROWS,
     ) -> Iterator[Sample]:
         """The adapted model's texts of one shard: every n-th, beginning at the shard's number."""
@@ -234,46 +244,36 @@ class DPLora(Method[DPLoraSettings]):
         training = _training(settings, [cell.label for cell in cells], unit, rows)
         writer = models.base.writer(training, trained, settings.sampling)
         for start in range(0, len(queue), _WRITTEN_TOGETHER):
-            if on_progress is not None:
-                on_progress(start, len(queue))
+            on_progress(start, len(queue))
             part = queue[start : start + _WRITTEN_TOGETHER]
             keys = [rows.key(cell.label, place) for cell, place in part]
             texts = _write(writer, settings, keys, labels)
             for (cell, place), text in zip(part, texts, strict=True):
                 yield Sample(cell, text, row=rows.row(cell.label, place))
 
-    def more(
-        self,
-        settings: DPLoraSettings,
-        models: Backends,
-        records: Sequence[tuple[str | None, str | bytes]],
-        count: int,
-        folder: Path | None = None,
-        on_progress: OnProgress = None,
-        rows: SyntheticRows = NO_ROWS,
-    ) -> Iterator[tuple[str | None, str | bytes]]:
+    def more(self, cfg: Any, models: Backends, release: Finished, count: int) -> Iterator[Record]:
         """More texts by the released adapter, in the release's shares of labels, at no epsilon.
 
         Raises:
             ConfigError: The folder with the release's adapter is missing.
         """
-        if folder is None or not (trained := folder / layout.MODEL).is_dir():
+        trained, records = release.folder / layout.MODEL, release.records
+        if not trained.is_dir():
             raise ConfigError("the release holds no adapter.", hint="Restore its folder with DVC.")
         labels = list(dict.fromkeys(label for label, _ in records))
         # Evenly over the release's rows: each label keeps its share up to rounding.
         places = np.linspace(0, len(records), count, endpoint=False).astype(int)
         text_labels = [records[place][0] for place in places]
         # Only to write: the unit matters in training alone.
-        training = _training(settings, labels, PrivacyUnit(), rows)
-        writer = models.base.writer(training, trained, settings.sampling)
+        training = _training(cfg, labels, PrivacyUnit(), release.rows)
+        writer = models.base.writer(training, trained, cfg.sampling)
         named = [label for label in labels if label is not None]
         numbers = {label: count_from() for label in labels}
         for start in range(0, count, _WRITTEN_TOGETHER):
-            if on_progress is not None:
-                on_progress(start, count)
+            release.progress(start, count)
             part = text_labels[start : start + _WRITTEN_TOGETHER]
-            keys = [rows.key(label, next(numbers[label])) for label in part]
-            yield from zip(part, _write(writer, settings, keys, named), strict=True)
+            keys = [release.rows.key(label, next(numbers[label])) for label in part]
+            yield from zip(part, _write(writer, cfg, keys, named), strict=True)
 
 
 def _write(

@@ -133,8 +133,6 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
     Config: ClassVar[type[KeyphraseSeedingConfig]] = KeyphraseSeedingConfig
     Settings: ClassVar[type[KeyphraseSeedingSettings]] = KeyphraseSeedingSettings
 
-    whole: ClassVar[bool] = True
-    samples: ClassVar[bool] = False
     counts: ClassVar[str] = "steps"
     tuning_hint: ClassVar[str] = "vocabulary_size or sequence_length"
 

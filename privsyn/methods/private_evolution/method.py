@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -33,8 +32,9 @@ from privsyn.methods.base import (
     Backends,
     Draw,
     Exhibit,
+    Finished,
     Method,
-    OnProgress,
+    Record,
     Role,
     Sample,
     Size,
@@ -58,7 +58,7 @@ from privsyn.modalities.base import Samples
 from privsyn.modalities.registry import MODALITIES
 from privsyn.models.language.text_variation import TextSettings, TextVariation
 from privsyn.models.protocols import ManyShapes
-from privsyn.models.rows import ANYTHING, NO_ROWS, Subject, SyntheticRows
+from privsyn.models.rows import ANYTHING, Subject
 from privsyn.models.trial import try_embedder
 
 if TYPE_CHECKING:
@@ -101,8 +101,6 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
     Config: ClassVar[type[PrivateEvolutionConfig]] = PrivateEvolutionConfig
     Settings: ClassVar[type[PrivateEvolutionSettings]] = PrivateEvolutionSettings
 
-    whole: ClassVar[bool] = True  # all labels vote in one histogram [E1]
-    samples: ClassVar[bool] = False
     counts: ClassVar[str] = "candidates and votes"
     tuning_hint: ClassVar[str] = "expansion or population"
 
@@ -208,16 +206,7 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
         rng = np.random.default_rng()
         yield from _Evolution(settings, mechanism, kind, buckets, draw, rng).run()
 
-    def more(
-        self,
-        cfg: PrivateEvolutionSettings,
-        models: Backends,
-        records: Sequence[tuple[str | None, str | bytes]],
-        count: int,
-        folder: Path | None = None,
-        on_progress: OnProgress = None,
-        rows: SyntheticRows = NO_ROWS,
-    ) -> Iterator[tuple[str | None, str | bytes]]:
+    def more(self, cfg: Any, models: Backends, release: Finished, count: int) -> Iterator[Record]:
         """``count`` further records of a finished release; each label keeps its share.
 
         Texts are written by the release's noisy table of tokens [E16]. Without one they are
@@ -226,20 +215,18 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
         """
         kind, done = modality(cfg, models).with_steps(cfg.steps(cfg.rounds)), 0
         seen = Counter[str | None]()
-        file = None if folder is None else folder / layout.EXHIBITS / ADAPTATION
-        adaptation = None
-        if file is not None and file.is_file():
+        file, adaptation = release.folder / layout.EXHIBITS / ADAPTATION, None
+        if file.is_file():
             adaptation = Adaptation.of_json(file.read_bytes())
             kind = kind.with_log_ratios(adaptation.by_label)
-        samples = [(label, kind.from_released(content)) for label, content in records]
+        samples = [(label, kind.from_released(content)) for label, content in release.records]
         most = len(samples) if adaptation is None else CALL * len(adaptation.labels)
         while done < count:
             places = np.linspace(0, len(samples), min(count - done, most), endpoint=False)
             part = [samples[place] for place in places.astype(int)]
-            if on_progress is not None:
-                on_progress(done, count)
+            release.progress(done, count)
             counts = Counter(label for label, _ in part)
-            words = {of: rows.words_from(of, seen[of], many) for of, many in counts.items()}
+            words = {of: release.rows.words_from(of, seen[of], many) for of, many in counts.items()}
             seen += counts
             made = (
                 _vary(kind, cfg, part, words)
@@ -742,13 +729,11 @@ def _with_rows(kind: Samples[T], words: Sequence[str]) -> Samples[T]:
 
 def _likelier_samples(kind: Samples[T], count: int, label: str | None) -> list[T]:
     """As ``_fresh_samples``; of two each, the one that the public model finds likelier [E18]."""
-    samples = _fresh_samples(kind, count, label)
-    readings = kind.readings(samples, label)
-    if readings is None:
-        return samples
-    others = _fresh_samples(kind, count, label)
-    better = np.asarray(kind.readings(others, label)) > readings
-    return [two if takes else one for one, two, takes in zip(samples, others, better, strict=True)]
+    if kind.readings([], label) is None:
+        return _fresh_samples(kind, count, label)
+    drafts = _fresh_samples(kind, 2 * count, label)  # in one call: a batch of twice as many rows
+    readings = np.asarray(kind.readings(drafts, label)).reshape(2, count)
+    return [drafts[place + count * draft] for place, draft in enumerate(readings.argmax(0))]
 
 
 def _variations(

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from privsyn.methods.base import OnProgress
+from privsyn.methods.base import OnProgress, silent
 from privsyn.models.language.text_variation import TextSettings, TextVariation
 from privsyn.models.protocols import TextModel
 
@@ -25,7 +25,7 @@ def write_fresh(
     model: TextModel,
     labels: Sequence[str | None],
     rng: np.random.Generator,
-    on_progress: OnProgress = None,
+    on_progress: OnProgress = silent,
 ) -> list[str]:
     """One text per label from a text model, without any influence of records.
 
@@ -43,8 +43,7 @@ def write_fresh(
     texts: dict[str | None, Iterator[str]] = {}
     written = 0
     for label in dict.fromkeys(labels):
-        if on_progress is not None:
-            on_progress(written, len(labels))
+        on_progress(written, len(labels))
         count = labels.count(label)
         # One request per label: the generator can then replace failed texts by others of the label.
         texts[label] = iter(variation.random(count, label))

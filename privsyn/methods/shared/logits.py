@@ -16,7 +16,6 @@ class LogitMethod(Method[SettingsT]):
     """A method that draws texts token by token, from logits of one language model."""
 
     whole: ClassVar[bool] = False
-    samples: ClassVar[bool] = False
     counts: ClassVar[str] = "tokens"
 
     def roles(self, cfg: Any) -> tuple[Role, ...]:

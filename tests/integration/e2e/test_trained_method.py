@@ -52,8 +52,6 @@ class ToyTrainer(Method[ToyConfig]):
     paper: ClassVar[str] = "none"
     Config: ClassVar[type[ToyConfig]] = ToyConfig
     Settings: ClassVar[type[ToyConfig]] = ToyConfig
-    whole: ClassVar[bool] = True
-    samples: ClassVar[bool] = False
     makes_students: ClassVar[bool] = False
     counts: ClassVar[str] = "texts"
     tuning_hint: ClassVar[str] = "nothing"

@@ -52,7 +52,6 @@ class TinyImages(Method[TinyConfig]):
     paper: ClassVar[str] = "none"
     Config: ClassVar[type] = TinyConfig
     Settings: ClassVar[type] = TinyConfig
-    whole: ClassVar[bool] = True
     counts: ClassVar[str] = "steps"
     tuning_hint: ClassVar[str] = "nothing"
 

@@ -43,7 +43,6 @@ class ToyDrawer(Method[ToyDrawerConfig]):
     Config: ClassVar[type[ToyDrawerConfig]] = ToyDrawerConfig
     Settings: ClassVar[type[ToyDrawerConfig]] = ToyDrawerConfig
     whole: ClassVar[bool] = False
-    samples: ClassVar[bool] = False
     counts: ClassVar[str] = "texts"
     tuning_hint: ClassVar[str] = "nothing"
 

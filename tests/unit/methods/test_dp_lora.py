@@ -20,7 +20,7 @@ from privsyn.dp.events import SampledGaussian
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, PrivsynError, ReleaseLost
-from privsyn.methods.base import Backends, PricingFacts
+from privsyn.methods.base import Backends, Finished, PricingFacts, silent
 from privsyn.methods.dp_lora import method as dp_lora
 from privsyn.methods.dp_lora.method import LABELS, DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
@@ -70,14 +70,14 @@ def buckets(texts=TEXTS, labels=NAMES, units=None):
 
 def train(
     tmp_path, cfg, data=None, noise=None, *, name="journal", unit=RECORD, every=3, model=None,
-    progress=None,
+    progress=silent,
 ):  # fmt: skip
     data = buckets() if data is None else data
     labels = [bucket.cell.label for bucket in data if bucket.cell.label is not None]
     planned = priced(cfg.model_dump_json(), unit, tuple(labels))
     models, noise = {"base": model or FakeTrainableModel()}, noise or SeededNoise(1)
     with journal_at(tmp_path / name) as journal, patch.object(dp_lora, "CHECKPOINT_STEPS", every):
-        draw = drawing(models, noise, journal, on_progress=progress)
+        draw = drawing(models, noise, journal, progress=progress)
         return METHOD.train(cfg, planned, data, draw)
 
 
@@ -509,7 +509,7 @@ def test_of_several_texts_the_one_most_of_its_label_is_released(tmp_path):
     records = [("x", "a"), ("y", "b")] * 4
     models = Backends({"base": FakeTrainableModel()})
     many = cfg.model_copy(update={"candidates": 6})
-    more = list(METHOD.more(many, models, records, 8, tmp_path))
+    more = list(METHOD.more(many, models, Finished(records, tmp_path), 8))
     assert Counter(label for label, _ in more) == {"x": 4, "y": 4}
 
 
@@ -519,12 +519,12 @@ def test_more_texts_come_from_the_released_adapter_in_the_releases_shares(tmp_pa
     samples = written(tmp_path, files, cfg)
     records = [(sample.cell.label, sample.content) for sample in samples]
     models = Backends({"base": FakeTrainableModel()})
-    more = list(METHOD.more(cfg, models, records, 400, tmp_path))
+    more = list(METHOD.more(cfg, models, Finished(records, tmp_path), 400))
     assert Counter(label for label, _ in more) == {"x": 300, "y": 100}
     assert len({text for _, text in more}) > 20
-    assert len(list(METHOD.more(cfg, models, records, 3, tmp_path))) == 3
+    assert len(list(METHOD.more(cfg, models, Finished(records, tmp_path), 3))) == 3
     with pytest.raises(ConfigError, match="holds no adapter"):
-        list(METHOD.more(cfg, models, records, 3, None))
+        list(METHOD.more(cfg, models, Finished(records, tmp_path / "other"), 3))
 
 
 def test_the_price_is_that_of_what_is_drawn(tmp_path):

@@ -20,7 +20,7 @@ from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.events import Composed, DiscreteGaussian
 from privsyn.dp.histograms import LATTICE
-from privsyn.methods.base import Backends, Exhibit, PricingFacts, Sample, Size
+from privsyn.methods.base import Backends, Exhibit, Finished, PricingFacts, Sample, Size
 from privsyn.methods.private_evolution import method, votes
 from privsyn.methods.private_evolution.adaptation import (
     MOST_ENTRIES,
@@ -439,7 +439,7 @@ def test_more_texts_are_written_by_the_released_table(tmp_path):
     )
     models = Backends({"text": again, "embedder": Letters()})
     records = [("a", "x")] * 4 + [("b", "y")] * 2
-    made = list(METHOD.more(cfg, models, records, 9, tmp_path))
+    made = list(METHOD.more(cfg, models, Finished(records, tmp_path), 9))
     assert Counter(label for label, _ in made) == {"a": 6, "b": 3}
     assert {json.dumps(sorted(of.items())) for of in again.log_ratios} == {
         json.dumps(sorted(of.items())) for of in model.log_ratios if of

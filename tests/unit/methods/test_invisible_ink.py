@@ -12,7 +12,7 @@ from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.calibration import calibrate_rho
 from privsyn.errors import ConfigError
-from privsyn.methods.base import PricingFacts
+from privsyn.methods.base import PricingFacts, silent
 from privsyn.methods.invisible_ink.method import InvisibleInk, expanded_support
 from privsyn.methods.invisible_ink.settings import InvisibleInkSettings
 from privsyn.methods.shared.prompts import (
@@ -52,11 +52,11 @@ def plan(cfg, target=EIGHT, adjacency=Adjacency.REPLACE_NULL, most=1):
 
 
 def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", rows_per_pass=64,
-        progress=None, reading=None, expected_records=0.0, target=EIGHT):  # fmt: skip
+        progress=silent, reading=silent, expected_records=0.0, target=EIGHT):  # fmt: skip
     return [*run_over(
         tmp_path / name, METHOD, cfg, plan(cfg, target), buckets(cfg) if data is None else data,
-        {"language": model or FakeLogitModel()}, noise or SeededNoise(1), on_progress=progress,
-        performance=PerformanceConfig(rows_per_pass=rows_per_pass), on_reading=reading,
+        {"language": model or FakeLogitModel()}, noise or SeededNoise(1), progress=progress,
+        performance=PerformanceConfig(rows_per_pass=rows_per_pass), reading=reading,
         expected_records=expected_records,
     )]  # fmt: skip
 

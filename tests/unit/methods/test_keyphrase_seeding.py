@@ -17,7 +17,7 @@ from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods.base import PricingFacts
+from privsyn.methods.base import PricingFacts, silent
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding import settings as settings_module
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure
@@ -103,7 +103,7 @@ def config(terms, own=CHAT, subject=ANYTHING, **settings):
 
 
 def run(tmp_path, cfg, *, texts=None, noise=None, model=None, embedder=None, name="journal",
-        progress=None, labels=LABELS):  # fmt: skip
+        progress=silent, labels=LABELS):  # fmt: skip
     texts = TEXTS if texts is None else texts
     plan = METHOD.calibrate(
         cfg, Guarantee(50, 1e-6), PricingFacts(Adjacency.REPLACE_NULL, RECORD, tuple(labels))
@@ -116,7 +116,7 @@ def run(tmp_path, cfg, *, texts=None, noise=None, model=None, embedder=None, nam
         models["text"] = model or Echo()
     return [*run_over(
         tmp_path / name, METHOD, cfg, plan, buckets, models, noise or SeededNoise(1),
-        on_progress=progress,
+        progress=progress,
     )]  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.histograms import LATTICE
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods.base import Backends, Exhibit, PricingFacts, Sample
+from privsyn.methods.base import Backends, Exhibit, Finished, PricingFacts, Sample, silent
 from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
 from privsyn.methods.private_evolution import method as private_evolution
 from privsyn.methods.private_evolution.method import CALL, PARTS, PrivateEvolution
@@ -53,13 +53,13 @@ def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD, label
 
 
 def run(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", target=AMPLE,
-        models=None, progress=None, reading=None):  # fmt: skip
+        models=None, progress=silent, reading=silent):  # fmt: skip
     data = buckets() if data is None else data
     labels = tuple(bucket.cell.label for bucket in data if bucket.cell.label is not None)
     made = [*run_over(
         tmp_path / name, METHOD, cfg, plan(cfg, target, labels=labels), data,
         models or {"image": api or Plane(), "image_embedder": Coordinates()},
-        noise or SeededNoise(1), on_progress=progress, on_reading=reading,
+        noise or SeededNoise(1), progress=progress, reading=reading,
     )]  # fmt: skip
     exhibits = {part.name: part.content for part in made if isinstance(part, Exhibit)}
     return [part for part in made if isinstance(part, Sample)], exhibits
@@ -481,7 +481,9 @@ def test_a_sample_keeps_the_class_it_was_drawn_of(tmp_path):
         assert exhibits["population-0003.png"]
     models = Backends({"image": OfClasses(5), "image_embedder": Coordinates()})
     released = [(sample.cell.label, sample.content) for sample in samples]
-    further = [of_class(png) for _, png in METHOD.more(config(), models, released, 48)]
+    further = [
+        of_class(png) for _, png in METHOD.more(config(), models, Finished(released, tmp_path), 48)
+    ]
     assert further == classes * 2
 
 
@@ -501,7 +503,7 @@ def test_steps_are_those_of_the_round(tmp_path):
     models = Backends({"image": api, "image_embedder": Coordinates()})
     api.log.clear()
     png = annotate(encode(np.full((1, 2), 3, np.uint8)), {"Class": "honeycomb"})
-    list(METHOD.more(cfg, models, [("x", png)], 1))
+    list(METHOD.more(cfg, models, Finished([("x", png)], tmp_path), 1))
     assert api.log == [40]
 
 
@@ -688,11 +690,11 @@ def test_more_varies_the_released_samples_in_turn(tmp_path):
 
     released = [(label, encode(np.full((1, 2), n, np.uint8))) for n, label in enumerate("xxy")]
     models = Backends({"image": Still(), "image_embedder": Coordinates()})
-    made = list(METHOD.more(config(), models, released, 8))
+    made = list(METHOD.more(config(), models, Finished(released, tmp_path), 8))
     assert made == [*released, *released, *released[:2]]
-    assert list(METHOD.more(config(), models, released, 2)) == released[:2]
+    assert list(METHOD.more(config(), models, Finished(released, tmp_path), 2)) == released[:2]
     many = [(label, released[0][1]) for label in "abcde" for _ in range(10)]
-    few = [label for label, _ in METHOD.more(config(), models, many, 15)]
+    few = [label for label, _ in METHOD.more(config(), models, Finished(many, tmp_path), 15)]
     assert few == [label for label in "abcde" for _ in range(3)]  # labels keep their shares
 
 

@@ -18,7 +18,7 @@ from privsyn.dp.events import ZCDP
 from privsyn.dp.mechanisms import AboveThreshold
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError
-from privsyn.methods.base import PricingFacts
+from privsyn.methods.base import PricingFacts, silent
 from privsyn.methods.private_prediction.method import PrivatePrediction, distance_of
 from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
@@ -59,11 +59,11 @@ def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD):
 
 
 def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", rows_per_pass=64,
-        progress=None, reading=None):  # fmt: skip
+        progress=silent, reading=silent):  # fmt: skip
     return [*run_over(
         tmp_path / name, METHOD, cfg, plan(cfg), buckets(cfg) if data is None else data,
-        {"language": model or FakeLogitModel()}, noise or SeededNoise(1), on_progress=progress,
-        performance=PerformanceConfig(rows_per_pass=rows_per_pass), on_reading=reading,
+        {"language": model or FakeLogitModel()}, noise or SeededNoise(1), progress=progress,
+        performance=PerformanceConfig(rows_per_pass=rows_per_pass), reading=reading,
     )]  # fmt: skip
 
 
