@@ -156,9 +156,9 @@ def test_certain_tiny_and_empty_samples(source):
         assert none.dtype == np.bool_
 
 
-def test_the_rate_is_rounded_down_and_never_up(monkeypatch):
+@pytest.mark.parametrize("rate", [0.3, 1e-5])  # the second has more than 64 bits
+def test_the_rate_is_rounded_down_and_never_up(monkeypatch, rate):
     """At the threshold's own 64 bits: a unit is in the sample below it, and not at it."""
-    rate = 0.3
     threshold = math.floor(rate * 2**64)
     for bits, expected in ((threshold - 1, True), (threshold, False), (2**64 - 1, False)):
         token = bits.to_bytes(8, "little")
