@@ -456,7 +456,7 @@ def test_what_a_room_was_not_made_for_is_covered_by_gaussian_noise():
         assert cap.charge(event).mu_squared == covering_mu_squared(event, cap._chance) > 0
     both = cap.charge(Composed((recipe, Gaussian(5.0), Pure(0.1))))
     assert both.mu_squared == pytest.approx(1 / 25 + gaussian_mu_squared(Pure(0.1)))
-    assert rooms(2, 1).need(Composed((recipe, Pure(0.9), recipe))).used == (60, 1, 0)
+    assert rooms(2, 1).need(Composed((recipe, Pure(0.9), recipe, Pure(0.9)))).used == (60, 2, 0)
 
 
 def test_rooms_that_leave_nothing_are_refused():
