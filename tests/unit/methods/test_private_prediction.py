@@ -19,6 +19,7 @@ from privsyn.dp.mechanisms import AboveThreshold
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError
 from privsyn.methods.base import PricingFacts, silent
+from privsyn.methods.private_prediction import method
 from privsyn.methods.private_prediction.method import PrivatePrediction, distance_of
 from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
@@ -356,6 +357,20 @@ def test_compared_with_as_many_as_it_holds_a_record_would_move_it_by_two():
     moved = distance_of(5 * other, public, 5) - distance_of(4 * other, public, 4)
     assert moved > 1.99 * LATTICE
     assert distance_of(5 * other, public, 4) - distance_of(4 * other, public, 4) <= LATTICE
+
+
+def test_a_run_compares_with_the_public_number_of_records(tmp_path, monkeypatch):
+    compared = []
+
+    def watched(probabilities, public, records):
+        compared.append(records)
+        return distance_of(probabilities, public, records)
+
+    monkeypatch.setattr(method, "distance_of", watched)
+    cfg = config(batch_size=7)
+    held = {len(bucket.contents.reveal()) for bucket in buckets(cfg)}
+    run(tmp_path, cfg)
+    assert set(compared) == {7} != held
 
 
 def test_equal_predictions_are_apart_by_what_a_bucket_holds_less_than_expected():
