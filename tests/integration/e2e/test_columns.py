@@ -18,6 +18,7 @@ from privsyn.models.rows import row_slots, split_row
 from privsyn.models.training import causal_lm
 from privsyn.release.workdir import COLUMNS, journal_file, part_name
 from privsyn.report import verification
+from privsyn.stages import columns as stage
 from privsyn.stages.certify import certify
 from privsyn.stages.check import check, count, lines
 from privsyn.stages.columns import further_rows
@@ -227,6 +228,21 @@ def test_a_killed_run_draws_its_columns_once(columned, tmp_path, method, pairs):
         assert counter.read_bytes().count(b"g") == 3 + (pairs == "auto")
     ctx, entry, _ = ended(project)
     assert ctx.ledger.leases.parts(entry.release_id)[part_name(COLUMNS)] >= 2
+
+
+def test_every_draw_of_columns_is_counted_before_their_rows_are_handed_on(columned, monkeypatch):
+    ctx = columned("invisible_ink").context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    tables, counted = stage._tables, []
+
+    def watched(*drawn):
+        counted.append(ctx.ledger.leases.parts(planned.id)[part_name(COLUMNS)])
+        return tables(*drawn)
+
+    monkeypatch.setattr(stage, "_tables", watched)
+    partition(ctx, planned)
+    assert counted == [2], "the noisy counts, and the rows"
 
 
 def test_columns_whose_journal_is_gone_are_not_drawn_again(columned):
