@@ -10,7 +10,7 @@ import privsyn.students.more as stage
 from privsyn import layout
 from privsyn.data.artifacts import sha256_file
 from privsyn.errors import ConfigError, ValidationFailed, VerificationError
-from privsyn.methods.private_evolution.method import ADAPTATION
+from privsyn.methods.private_evolution.method import ADAPTATION, PrivateEvolution
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate
 from privsyn.report import verification
@@ -109,6 +109,16 @@ def test_killed_at_the_ledger_it_leaves_no_folder_and_no_name_taken(grown, monke
     assert folder not in before
     assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))
     assert not any(file.exists() for file in left)
+
+
+def test_no_invented_address_is_in_a_further_record(grown, monkeypatch):
+    project, parent, *_ = grown
+    written = [("Billing", f"Note {n}: write to ann@example.org.") for n in range(3)]
+    monkeypatch.setattr(PrivateEvolution, "more", lambda *_: iter(written))
+    folder = more(project.context(), parent.name, 3, published=False)
+    lines = (folder / "synthetic.jsonl").read_text().splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
+    assert texts == [f"Note {n}: write to [email]." for n in range(3)]
 
 
 def test_records_that_the_ledger_never_noted_do_not_pass(grown, tmp_path):
