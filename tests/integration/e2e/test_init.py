@@ -172,7 +172,7 @@ def test_how_many_texts_are_wanted_sets_the_sizes_of_every_method(
         evolution = config.method("private_evolution")
         assert evolution.voted == min((each + 1) // 2, train // (2 * 4))
         assert config.method("invisible_ink").batch_size == train // (2 * each)
-        assert config.method("dp_lora").expected_batch == round(0.1 * train)
+        assert config.method("dp_lora").expected_batch == round(0.2 * train)
 
 
 @pytest.fixture
