@@ -2,13 +2,15 @@
 
     python benchmarks/students.py TRAIN.jsonl.gz TEST.jsonl.gz [--labels] [--epsilon 8 inf]
         [--direct 8] [--real] [--set steps=40 sampling_rate=0.05] [--distill epochs=5]
-        [--tested 400] [--model smollm2 --dtype bfloat16 --document "a medical abstract"]
+        [--tested 400] [--sizes 250 750] [--keep FOLDER]
+        [--model smollm2 --dtype bfloat16 --document "a medical abstract"]
 
 In memory, without ledger or certificate: records of a public benchmark, never a release. Prints one
 JSON object per student: next-token accuracy and cross entropy on real test records of a student
 trained on the teacher's texts, by epsilon (inf: without noise; 0: as good as untrained, the public
 model alone); with ``--direct`` of the same student trained on the records by DP-SGD; and of one
-trained on them without privacy.
+trained on them without privacy. ``--sizes``: a student for each number of texts, which are drawn
+from all of the teacher's at random: Yu et al. 2023, Figure 3.
 """
 
 from __future__ import annotations
@@ -155,6 +157,7 @@ def main() -> None:
     parser.add_argument("--real", action="store_true", help="and without privacy")
     parser.add_argument("--set", nargs="*", action="extend", default=[], metavar="k=v")
     parser.add_argument("--distill", nargs="*", action="extend", default=[], metavar="k=v")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[], help="texts of a student")
     parser.add_argument("--tested", type=int, default=400, help="real test records")
     parser.add_argument("--keep", type=Path, help="folder for the teachers' texts")
     parser.add_argument("--samples", type=int, default=2, help="texts to print")
@@ -196,11 +199,11 @@ def main() -> None:
                 (arguments.keep / f"texts-{epsilon:g}.json").write_text(json.dumps(texts))
             for label, text in random.Random(1).sample(texts, arguments.samples):
                 print(f"({label}) {text}", flush=True)
-            target = root / f"student-{epsilon}"
-            seconds = student(texts, target)
-            measure(
-                f"synthetic, epsilon {epsilon:g}", target, test, cfg.max_tokens, seconds=seconds
-            )
+            for size in arguments.sizes or [len(texts)]:
+                target = root / f"student-{epsilon}-{size}"
+                seconds = student(random.Random(size).sample(texts, size), target)
+                name = f"synthetic, epsilon {epsilon:g}"
+                measure(name, target, test, cfg.max_tokens, texts=size, seconds=seconds)
         if arguments.real:
             seconds = student(train, root / "real")
             measure("real, no privacy", root / "real", test, cfg.max_tokens, seconds=seconds)
