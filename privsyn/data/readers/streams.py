@@ -23,6 +23,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path, PosixPath, PurePath
 from typing import TYPE_CHECKING, Any, AnyStr, BinaryIO, cast
 
@@ -98,6 +99,7 @@ _LOGS = (
 """Marks of tables whose log says which files count."""
 _MARK = re.compile(f"(^|/)({'|'.join(_LOGS)})(/|$)", re.IGNORECASE)
 _ABOVE = ("_delta_log", ".hoodie", "metadata", "schema", "_spark_metadata")
+_BESIDE = re.compile("[.]hoodie_|_committed_|_started_|.*delta_0|_orc_acid", re.IGNORECASE)
 
 
 def refuse_table(path: Source) -> None:
@@ -136,8 +138,11 @@ def _around(path: Source) -> Iterator[str]:
         folders.update(parent for link in links for parent in link.resolve().parents)
     for folder in folders | {*whole.parents}:
         yield str(folder)
-        for mark in (*_ABOVE, ".hoodie_*", "_committed_*", "_started_*", "*delta_0*", "_orc_acid*"):
+        for mark in _ABOVE:
             yield from map(str, (*folder.glob(mark), *folder.glob(f"{mark}/*")))
+        # One listing: a folder above may hold very many others.
+        for _, inner, names in islice(os.walk(folder), 1):
+            yield from (f"{folder}/{name}" for name in filter(_BESIDE.match, (*inner, *names)))
 
 
 _RENAME = "Rename it by what it is, such as .jsonl.gz, .csv.zst or .parquet."
