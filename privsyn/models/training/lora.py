@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -36,8 +37,9 @@ from privsyn.models.torch_runtime import quiet
 from privsyn.models.training.causal_lm import seed_torch
 from privsyn.models.trial import refuse_no_numbers
 
-WIDTH_MULTIPLE = 16
-"""Rows are padded to a multiple: float32 attention kernels round odd lengths differently."""
+WIDTHS = np.array([8, 16, 24])
+"""Rows are padded to a multiple of the first, since kernels round odd lengths differently. Where
+units mix, one and two more are tried: a pass of one unit takes almost twice as long a unit."""
 
 SEED_OF_FIRST_WEIGHTS = 0
 """Seed of the initial weights: a resumed run has the same, so it can see whether they moved."""
@@ -144,27 +146,21 @@ def drop_dropout(network: nn.Module) -> None:
                     setattr(holder, name, 0.0)
 
 
-def padded_width(tokens: int) -> int:
-    """The next multiple of WIDTH_MULTIPLE."""
-    return -(-tokens // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
-
-
-def within_context(network: Any, tokens: int, source: str) -> int:
-    """Length that rows are padded to: the next multiple, at most the context.
+def padded_widths(network: Any, tokens: int, source: str) -> list[int]:
+    """Lengths that rows may be padded to (WIDTHS), at most the context.
 
     Raises:
         ModelError: The context is shorter than ``tokens``.
     """
-    longest = context_length(network.config.get_text_config())
-    if longest is None:
-        return padded_width(tokens)
+    longest = context_length(network.config.get_text_config()) or math.inf
     if tokens > longest:
         raise ModelError(
             f"models.language={source}: its context of {longest} tokens is shorter than prompt and "
             f"record together ({tokens}).",
             hint="Lower methods.dp_lora.max_tokens, or use another model.",
         )
-    return min(padded_width(tokens), longest)
+    widths = (tokens - 1) // WIDTHS[0] * WIDTHS[0] + WIDTHS
+    return [int(width) for width in np.unique(np.minimum(widths, longest))]
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -204,13 +200,7 @@ class LoraTrainer:
     Source: Hu et al. 2022 (LoRA); Abadi et al. 2016, Algorithm 1 (clipping).
     """
 
-    def __init__(
-        self,
-        network: Any,
-        tokenizer: Any,
-        training: Training,
-        source: str,
-    ) -> None:
+    def __init__(self, network: Any, tokenizer: Any, training: Training, source: str) -> None:
         self._training, self._source = training, source
         self._eos = int(tokenizer.eos_token_id)
         self._prompts = PromptEncoder(tokenizer, source)
@@ -218,7 +208,7 @@ class LoraTrainer:
         longest = max(len(self._prompts.public(training.template, x)) for x in training.labels)
         self._most = longest + training.max_tokens
         self._device = network.device
-        self._width = within_context(network, self._most, source)
+        self._width, *self._wider = padded_widths(network, self._most, source)
         self._network = adapt(network, training, source)
         drop_dropout(self._network)
         self._network.train()
@@ -256,6 +246,7 @@ class LoraTrainer:
             # Outside the except block: the exception keeps the tensors of the failed pass alive.
             self.units_per_pass = -(-self.units_per_pass // 2)
             self._forget()
+            self._wider.clear()  # in other widths the sum would be rounded otherwise
             self._settle_passes()  # another shape may use other kernels, so probe again
 
     def _sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
@@ -319,7 +310,10 @@ class LoraTrainer:
                 module.activations = []
 
     def _settle_passes(self) -> None:
-        """Halve the units per pass until a pass fits in memory; 1 if passes mix their units."""
+        """Halve the units per pass until a pass fits in memory.
+
+        Where passes mix their units, wider ones are tried, then passes of one unit.
+        """
         while True:
             try:
                 apart: bool | None = self._keeps_units_apart()
@@ -331,7 +325,10 @@ class LoraTrainer:
                 self._forget()
             if apart or self.units_per_pass == 1:
                 return
-            self.units_per_pass = 1 if apart is False else -(-self.units_per_pass // 2)
+            if apart is False and self._wider:
+                self._width = self._wider.pop(0)
+            else:
+                self.units_per_pass = 1 if apart is False else -(-self.units_per_pass // 2)
 
     def _keeps_units_apart(self) -> bool:
         """Whether a unit's contribution has the same bits in every position and among any others.
@@ -480,7 +477,7 @@ class LoraModel:
         network, tokenizer = self._take()
         prompts = PromptEncoder(tokenizer, self._source)
         rows = [prompts.public(training.template, label) for label in training.labels]
-        within_context(network, max(map(len, rows)) + training.max_tokens, self._source)
+        padded_widths(network, max(map(len, rows)) + training.max_tokens, self._source)
         target_modules(network, training.target_modules, self._source)
         with torch.no_grad():
             ids = torch.tensor([rows[0]], device=network.device)  # (1, tokens)
