@@ -7,6 +7,7 @@ import pytest
 
 from privsyn.display.releases import outcome
 from privsyn.methods.base import Backends
+from privsyn.methods.private_prediction.method import PrivatePrediction
 from privsyn.release import certificate
 from privsyn.report import verification
 from privsyn.stages.evaluate import evaluate
@@ -65,11 +66,21 @@ def test_holds_as_many_texts_as_the_private_tokens_gave(project, fake):
     assert dict(entry.event) == planned.event
 
 
-def test_neighboring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(project, fake):
+def test_neighboring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(
+    project, fake, monkeypatch
+):
+    expected, run = set(), PrivatePrediction.run
+
+    def noted(self, settings, mechanism, buckets, draw):
+        expected.add(draw.expected_records)
+        return run(self, settings, mechanism, buckets, draw)
+
+    monkeypatch.setattr(PrivatePrediction, "run", noted)
     found = published_by_neighbors(
         project, NAME, partial(Constant, choice=2), lambda ctx: release(ctx, fake)
     )
     assert_alike(found)
+    assert len(expected) == 1, "thresholds follow from it, which a constant does not show"
 
 
 SCHEMA = {
