@@ -141,6 +141,8 @@ def test_two_people_make_and_publish_a_release(governed, fake, cli):
     with pytest.raises(ApprovalNeeded):
         reserve(changed, plan(changed, "invisible_ink", open_account=True))
     reserve(alice, planned)
+    with pytest.raises(BudgetError, match="its cost is set aside already"):
+        say(bob, question, "bob", approved=False)
     finish(alice, planned, fake)
     validate(alice, planned)
 

@@ -91,12 +91,18 @@ def test_in_airflow_the_student_is_asked_about_by_its_own_certificate(taught):
     event = {"chosen_options": ["Approve"], "responded_by_user": {"id": "7", "name": "bob"}}
     with pytest.raises(StageFailed, match="has changed since bob was asked"):
         task._decide(ctx, {}, event=event, digest=of_parent)
-    for nobody in ({"error": "timeout"}, event | {"responded_by_user": {}}):
+    nobody = [event | {"responded_by_user": {"id": "7", "name": name}} for name in ("", None)]
+    neither, both = (
+        event | {"chosen_options": chosen, "responded_by_user": {"id": "9", "name": "carol"}}
+        for chosen in ([], ["Approve", "Reject"])
+    )
+    for answer in ({"error": "timeout"}, *nobody, neither, both):
         with pytest.raises(StageFailed):
-            task._decide(ctx, {}, event=nobody, digest=question.digest)
-    asker = event | {"responded_by_user": {"id": "1", "name": "alice"}}
-    with pytest.raises(ApprovalNeeded, match="alice asked for it"):
-        task._decide(ctx, {}, event=asker, digest=question.digest)
+            task._decide(ctx, {}, event=answer, digest=question.digest)
+    for asker in ({"id": "1", "name": "alice"}, {"id": "alice", "name": "Alice Roe"}):
+        answer = event | {"responded_by_user": asker}
+        with pytest.raises(ApprovalNeeded, match="alice asked for it"):
+            task._decide(ctx, {}, event=answer, digest=question.digest)
     with pytest.raises(ApprovalNeeded, match="carol rejected it"):
         publish_student(ctx, planned)
     task._decide(ctx, {}, event=event, digest=question.digest)
