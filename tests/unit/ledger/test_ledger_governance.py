@@ -256,6 +256,8 @@ def test_a_large_cost_waits_for_an_approval_and_a_small_one_does_not(ledger):
     approved = ledger.approvals.spend_approval("large")
     assert approved is not None
     assert approved.approver == "officer"
+    approve(ledger, "large", "director")  # this one let nothing in
+    assert ledger.approvals.spend_approval("large") == approved
     assert ledger.approvals.spend_approval("small") is None
     assert ledger.verify().entries == 2
 
