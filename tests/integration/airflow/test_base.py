@@ -235,6 +235,18 @@ def test_the_deployment_pins_settings_under_those_of_the_run(monkeypatch):
     assert settings == ["privacy.epsilon=3", "privacy.draw=2"]
 
 
+def test_the_version_that_an_asset_gives_goes_before_the_form_s():
+    from airflow.sdk import DAG, Param
+
+    from privsyn.airflow.budget import PlanOperator
+
+    form = {"dataset.version": "v1"}
+    context = {"params": form, "dag": DAG("d", params={key: Param("v1") for key in form})}
+    context["dag_run"] = SimpleNamespace(partition_key="2026-03")
+    task = PlanOperator(task_id="plan", method="m", version_from="partition_key")
+    assert task.settings(context) == ['dataset.version="v1"', 'dataset.version="2026-03"']
+
+
 def test_pinned_settings_that_are_no_list_are_a_config_error(monkeypatch):
     from privsyn.config import environment_overrides
     from privsyn.section import OVERRIDES

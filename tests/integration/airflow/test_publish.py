@@ -114,3 +114,19 @@ def test_what_airflow_alone_knows_is_noted_before_it_is_deleted(published):
     assert publish(events, notes=notes) is None
     events["ink"].clear()
     assert publish(events, notes=notes) is None
+
+
+def test_a_student_is_noted_as_announced_by_its_own_name():
+    from airflow.sdk import Asset
+
+    from privsyn.airflow.publish import PublishOperator, note_announced
+
+    notes = []
+    task = PublishOperator(
+        task_id="publish_student", student=True, outlets=[Asset("privsyn://letters/distill")]
+    )
+    task.read_plan = lambda: SimpleNamespace(id="ink-1")
+    task.open = lambda context: project(notes)
+    task.announced = "ink-1.student-1"
+    note_announced({"task": task})
+    assert [note.body["name"] for note in notes] == ["ink-1.student-1"]
