@@ -69,6 +69,11 @@ def test_every_task_goes_where_its_settings_say(tmp_path):
     assert {task.owner for task in dag.tasks} == {"clinic"}
     # Nobody is asked, and nothing is set aside, before the file is there.
     assert {"approve_spend", "reserve"} <= dag.task_dict["wait"].downstream_task_ids
+    waits = {"spend": "reserve", "publish": "publish", "student": "publish_student"}
+    for asked, then in waits.items():
+        assert then in dag.task_dict[f"approve_{asked}"].downstream_task_ids
+    assert dag.task_dict["publish"].trigger_rule == "all_success"
+    assert dag.task_dict["settle"].on_failure_fail_dagrun
 
 
 def test_a_partition_that_asks_a_model_is_a_process_on_a_card(tmp_path, monkeypatch):
@@ -105,7 +110,8 @@ def test_the_dag_s_own_arguments_are_airflow_s(tmp_path):
     keeper = [{"class": "a.B"}]
     dag = dag_of(tmp_path / "project", {"alerts": keeper}, cron="0 0 1 * *", dag=said)
     assert (str(dag.timezone), dag.dagrun_timeout) == ("Europe/Berlin", timedelta(hours=12))
-    assert dag.max_active_runs == 1
+    # Nothing is spent before someone has looked, nor for a date that was missed.
+    assert (dag.is_paused_upon_creation, dag.catchup, dag.max_active_runs) == (True, False, 1)
     (alert,) = dag.deadline
     assert alert.interval == timedelta(hours=6)
     assert locate(alert.callback.path) is tell_late
