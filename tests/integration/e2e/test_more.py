@@ -143,6 +143,7 @@ def test_records_that_the_ledger_never_noted_do_not_pass(grown, tmp_path):
     "change",
     [
         lambda sealed: sealed["parents"][0]["plan"].update(epsilon=0.1),
+        lambda sealed: sealed["parents"][0].update(reserved_on="2020-01-01"),
         lambda sealed: sealed.update(parents=[]),
         lambda sealed: sealed.update(parents=sealed["parents"] * 2),
         lambda sealed: sealed.update({"class": "public"}),
