@@ -134,6 +134,22 @@ def test_of_two_that_believe_they_own_a_part_one_writes(ledger, clock, tmp_path)
     assert tokens == [0, 1, 2, 2]
 
 
+def test_who_takes_a_part_over_waits_for_a_row_that_is_being_written(url, ledger, clock, tmp_path):
+    name = begin(ledger, tmp_path).release_id
+    rows = ledger.draws.open(ledger.leases.acquire(name, PART))
+    clock.now += timedelta(hours=1)
+    impatient = Ledger(url, timeout=0.2, clock=clock)
+
+    def meanwhile():
+        with pytest.raises(LedgerUnavailable, match="is locked"):
+            impatient.leases.acquire(name, PART)
+        yield b"row"
+
+    rows.append(1, meanwhile())
+    rows.close()
+    assert impatient.leases.acquire(name, PART).token == 2
+
+
 @pytest.mark.parametrize("end", ["lose", "commit"])
 def test_with_a_release_its_key_and_draws_end(ledger, tmp_path, end):
     place = begin(ledger, tmp_path)
