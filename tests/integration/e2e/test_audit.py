@@ -149,6 +149,10 @@ def test_an_audit_that_could_not_be_made_lets_nothing_through_where_it_blocks(
         evaluation.write_text(json.dumps(written | {"audit": damaged}))
         with pytest.raises(ValidationFailed, match="held back"):
             publish(ctx, planned)
+    passed = {"release_id": "another", "audit": {"unavailable": None, "exceeds": False}}
+    evaluation.write_text(json.dumps(written | passed))
+    with pytest.raises(ValidationFailed, match="was not audited here"):
+        publish(ctx, planned)
 
 
 def test_blocking_needs_units_that_are_held_out_by_the_coin(tmp_path):

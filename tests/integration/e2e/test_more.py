@@ -12,7 +12,7 @@ from privsyn.data.artifacts import sha256_file
 from privsyn.errors import ConfigError, ValidationFailed, VerificationError
 from privsyn.methods.private_evolution.method import ADAPTATION, PrivateEvolution
 from privsyn.modalities.registry import modality_of
-from privsyn.release import certificate
+from privsyn.release import certificate, signature
 from privsyn.report import verification
 from privsyn.stages.folder import seal
 from privsyn.stages.run import run
@@ -158,6 +158,13 @@ def test_an_edited_parent_is_found(grown, tmp_path, change):
     reseal(tmp_path, sealed)
     with pytest.raises(VerificationError):
         verification.raise_on_failure(tmp_path, verification.verify(tmp_path, None))
+
+
+def test_what_is_signed_of_further_records_names_them(grown):
+    _, parent, *_ = grown
+    folder = parent.with_name(f"{parent.name}.more-2")
+    signed = signature.statement(folder, certificate.read(folder)[1])
+    assert signed["predicate"]["release"] == folder.name
 
 
 def test_a_method_that_reads_the_data_makes_no_more(make_project):
