@@ -201,7 +201,8 @@ def main() -> None:
                 print(f"({label}) {text}", flush=True)
             for size in arguments.sizes or [len(texts)]:
                 target = root / f"student-{epsilon}-{size}"
-                seconds = student(random.Random(size).sample(texts, size), target)
+                part = random.Random(size).sample(texts, size) if arguments.sizes else texts
+                seconds = student(part, target)
                 name = f"synthetic, epsilon {epsilon:g}"
                 measure(name, target, test, cfg.max_tokens, texts=size, seconds=seconds)
         if arguments.real:

@@ -2,8 +2,8 @@
 
 Every pass has one fixed shape: rows are padded on the right to a public length, and spare slots
 hold rows without loss, so that a row's gradient depends on its own tokens and the adapter alone. A
-probe before the first private row checks this for the kernels of this machine; if it fails, a pass
-holds one unit. Sums are sums of integers, exact in any order.
+probe before the first private row checks this for the kernels of this machine; if it fails, other
+lengths are tried, then passes of one unit. Sums are sums of integers, exact in any order.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from privsyn.models.torch_runtime import quiet
 from privsyn.models.training.causal_lm import seed_torch
 from privsyn.models.trial import refuse_no_numbers
 
-WIDTHS = np.array([8, 16, 24])
-"""Rows are padded to a multiple of the first, since kernels round odd lengths differently. Where
-units mix, one and two more are tried: a pass of one unit takes almost twice as long a unit."""
+WIDTH_MULTIPLE = 8
+"""Rows are padded to a multiple, since kernels round odd lengths differently. Where units mix, the
+next two are tried: a pass of one unit takes almost twice as long a unit."""
 
 SEED_OF_FIRST_WEIGHTS = 0
 """Seed of the initial weights: a resumed run has the same, so it can see whether they moved."""
@@ -147,7 +147,7 @@ def drop_dropout(network: nn.Module) -> None:
 
 
 def padded_widths(network: Any, tokens: int, source: str) -> list[int]:
-    """Lengths that rows may be padded to (WIDTHS), at most the context.
+    """Lengths that rows may be padded to (WIDTH_MULTIPLE), at most the context.
 
     Raises:
         ModelError: The context is shorter than ``tokens``.
@@ -159,8 +159,8 @@ def padded_widths(network: Any, tokens: int, source: str) -> list[int]:
             f"record together ({tokens}).",
             hint="Lower methods.dp_lora.max_tokens, or use another model.",
         )
-    widths = (tokens - 1) // WIDTHS[0] * WIDTHS[0] + WIDTHS
-    return [int(width) for width in np.unique(np.minimum(widths, longest))]
+    first = -(-tokens // WIDTH_MULTIPLE)
+    return sorted({int(min(n * WIDTH_MULTIPLE, longest)) for n in range(first, first + 3)})
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -71,11 +71,11 @@ def test_neighboring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(
 ):
     expected, run = set(), PrivatePrediction.run
 
-    def noted(self, settings, mechanism, buckets, draw):
+    def note(self, settings, mechanism, buckets, draw):
         expected.add(draw.expected_records)
         return run(self, settings, mechanism, buckets, draw)
 
-    monkeypatch.setattr(PrivatePrediction, "run", noted)
+    monkeypatch.setattr(PrivatePrediction, "run", note)
     found = published_by_neighbors(
         project, NAME, partial(Constant, choice=2), lambda ctx: release(ctx, fake)
     )
